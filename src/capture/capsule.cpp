@@ -357,14 +357,21 @@ Status write_capsule(const std::string& folder, Tape tape, json about, const Cap
 }
 
 std::vector<std::string> capsule_damage(const std::string& path) {
-  json about;
   FileSource source;
   if (Status status = open_capsule(path, &source); !status.ok()) return {status.why()};
+  std::set<std::string> names;
+  return capsule_damage_of(source, &names);
+}
+
+std::vector<std::string> capsule_damage_of(const FileSource& source, std::set<std::string>* names) {
+  json about;
   if (Status status = read_about(source, &about); !status.ok()) return {status.why()};
+  *names = {kAboutFile};
   std::vector<std::string> found;
   for (const char* name : {kTapeFile, kTensorFile, kStartFile, kStatisticsFile}) {
     std::string bytes;
     if (!about["files"].contains(name)) continue;
+    names->insert(name);
     if (Status status = read_part(source, about["files"], name, &bytes); !status.ok()) found.push_back(status.why());
   }
   return found;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,8 @@ Status read_capsule(const std::string& path, nlohmann::json* about, Tape* tape, 
 // What is wrong with each of its files that is missing or damaged, also with those that a replay does not read:
 // "tape.bin is damaged: ..."
 std::vector<std::string> capsule_damage(const std::string& path);
+// The same where the files lie elsewhere. names: of all files that it lists, and of capsule.json.
+std::vector<std::string> capsule_damage_of(const FileSource& files, std::set<std::string>* names);
 
 // Whether none of its files is missing or damaged.
 bool is_whole_capsule(const std::string& folder);

@@ -25,19 +25,27 @@ bool is_packed_capsule(const std::string& path) noexcept {
   return file.read(head.data(), head.size()) && std::string_view(head.data(), head.size()) == kFileMagic;
 }
 
-Status PackedCapsule::open(const std::string& path) {
+Status PackedCapsule::open(const std::string& path, std::uint64_t most_bytes) {
   const auto file = archive::File::open(path);
-  return file.ok() ? open(*file) : Status(file.code(), file.why());
+  return file.ok() ? open(*file, most_bytes) : Status(file.code(), file.why());
 }
 
-Status PackedCapsule::open_bytes(std::string archive) { return open(archive::File::of_bytes(std::move(archive))); }
+Status PackedCapsule::open_bytes(std::string archive) {
+  return open(archive::File::of_bytes(std::move(archive)), kMaxUnpacked);
+}
 
-Status PackedCapsule::open(std::shared_ptr<const archive::File> file) {
+std::set<std::string> PackedCapsule::names() const {
+  std::set<std::string> names;
+  for (const auto& [name, entry] : entries_) names.insert(name);
+  return names;
+}
+
+Status PackedCapsule::open(std::shared_ptr<const archive::File> file, std::uint64_t most_bytes) {
   entries_.clear();
   std::vector<archive::ZipEntry> entries;
   const std::uint64_t size_bytes = file->bytes();
   if (Status status = archive::read_zip({std::move(file), 0, size_bytes}, &entries); !status.ok()) return status;
-  std::uint64_t left = kMaxUnpacked;
+  std::uint64_t left = most_bytes;
   for (archive::ZipEntry& entry : entries) {
     const std::string name = entry.name;
     if (std::ranges::find(kCapsuleFiles, name) == kCapsuleFiles.end())
@@ -47,7 +55,7 @@ Status PackedCapsule::open(std::shared_ptr<const archive::File> file) {
     if (entry.method == archive::ZipEntry::Method::kOther)
       return {StatusCode::kCorrupt, "is encrypted, or compressed in an unusual way"};
     if (entry.bytes > left)
-      return {StatusCode::kTooLarge, "holds more than " + std::to_string(kMaxUnpacked >> 20) + " MiB"};
+      return {StatusCode::kTooLarge, "holds more than " + std::to_string(most_bytes >> 20) + " MiB"};
     left -= entry.bytes;
     if (!entries_.emplace(name, std::move(entry)).second) return {StatusCode::kCorrupt, "holds " + name + " twice"};
   }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -24,14 +25,16 @@ bool is_packed_capsule(const std::string& path) noexcept;
 // One object may be read from several threads.
 class PackedCapsule {
  public:
-  // Checks the directory of the archive.
-  Status open(const std::string& path);
+  // Checks the directory of the archive, whose files take at most so many bytes together.
+  Status open(const std::string& path, std::uint64_t most_bytes = kMaxUnpacked);
   Status open_bytes(std::string archive);
   // One of its files, which has at most so many bytes. Its content is not checked: capsule.json holds the checksums.
   Status read(std::string_view name, std::uint64_t most_bytes, std::string* content) const;
+  // Of all its files.
+  std::set<std::string> names() const;
 
  private:
-  Status open(std::shared_ptr<const archive::File> file);
+  Status open(std::shared_ptr<const archive::File> file, std::uint64_t most_bytes);
 
   std::map<std::string, archive::ZipEntry, std::less<>> entries_;
 };

@@ -46,6 +46,9 @@ constexpr const char* kAboutScan =
     "than some MiB of it are in memory. Values of integers are not read.\n\n"
     "Exit codes: 0 all values are finite, 1 a bad one was found, 2 usage, 3 a file\n"
     "is unreadable, damaged or no checkpoint, 4 a format that cannot be read here.";
+constexpr const char* kAboutPack =
+    "`finitude replay`, `report`, `dump` and `diff` take the file as it is. A packed\n"
+    "capsule of that name is replaced; any other file stays.";
 constexpr std::size_t kDescription = 49;  // columns of a description: the rest of 80 holds what it is of
 
 // Breaks lines between words; older versions of the parser print a description as it is.
@@ -107,7 +110,8 @@ struct Words {
   ListWords list;
   PolicyWords policy;
   NewestWords newest;
-  std::string damage, incident;
+  PackWords pack, unpack;
+  std::string incident;
   bool no_colour = false, quiet = false;
 };
 
@@ -186,15 +190,24 @@ void describe(CLI::App& app, Words& words) {
       ->type_name("N");
   policy->add_flag("--json", words.policy.json, "every decision as JSON");
   quiet(policy, "no notes on stderr");
+  CLI::App* pack = app.add_subcommand("pack", wrapped("put the folder of a capsule into one file"));
+  pack->footer(kAboutPack);
+  pack->add_option("CAPSULE", words.pack.from, wrapped("the folder; without one, the newest capsule"));
+  pack->add_option("FILE", words.pack.to, wrapped("the file that is made (CAPSULE.capsule.zip)"));
+  CLI::App* unpack = app.add_subcommand("unpack", wrapped("make the folder of a packed capsule again"));
+  unpack->add_option("FILE", words.unpack.from, wrapped("the packed capsule"))->required();
+  unpack->add_option("FOLDER", words.unpack.to, wrapped("the folder that is made (FILE without its suffix)"));
+  unpack->add_option("--max-mb", words.unpack.most_mb, wrapped("refuse what takes more megabytes in all (4096)"))
+      ->check(CLI::Range(std::uint64_t{1}, (std::uint64_t{1} << 24) - 1))
+      ->type_name("N");
   CLI::App* newest = app.add_subcommand("newest", "what is read where no path is named")->group("");
   newest->add_option("KIND", words.newest.kind);
   newest->add_option("COUNT", words.newest.count);
   quiet(newest, "no note");
-  CLI::App* damage = app.add_subcommand("damage", "say what is wrong with the files of a capsule")->group("");
-  damage->add_option("CAPSULE", words.damage);
   CLI::App* incident = app.add_subcommand("incident", "answer a question, read as JSON, about a run")->group("");
   incident->add_option("RUN", words.incident);
-  for (CLI::App* command : {report, dump, list, diff, scan, policy, newest, damage, incident}) command->allow_extras();
+  for (CLI::App* command : {report, dump, list, diff, scan, policy, pack, unpack, newest, incident})
+    command->allow_extras();
 }
 
 int command(const CLI::App& chosen, const Words& words, Console console, const std::string& program) {
@@ -205,8 +218,10 @@ int command(const CLI::App& chosen, const Words& words, Console console, const s
                                      [](const std::string& word) { return word.size() > 1 && word[0] == '-'; });
     if (option != extra.end())
       return usage(console, program, name + " has no option " + *option + meant(*option, options_of(chosen)));
-    return usage(console, program,
-                 name + (name == "diff" ? " takes two paths; " : " takes one path; ") + extra[0] + " is one too many");
+    return usage(
+        console, program,
+        name + (name == "diff" || name == "pack" || name == "unpack" ? " takes two paths; " : " takes one path; ") +
+            extra[0] + " is one too many");
   }
   console.quiet = words.quiet;
   if (words.no_colour) console.screen.colour = false;
@@ -214,7 +229,8 @@ int command(const CLI::App& chosen, const Words& words, Console console, const s
   if (name == "policy") return policy_command(words.policy, console);
   if (name == "newest") return newest_command(words.newest, console);
   if (name == "incident") return incident_command(words.incident, console);
-  if (name == "damage") return damage_command(words.damage, console);
+  if (name == "pack") return pack_command(words.pack, console);
+  if (name == "unpack") return unpack_command(words.unpack, console);
   if (name == "report") return report_command(words.report, console);
   if (name == "dump") return dump_command(words.dump, console);
   if (name == "scan") {

@@ -56,6 +56,11 @@ struct PolicyWords {
   bool json = false;
 };
 
+struct PackWords {
+  std::string from, to;          // empty: the newest capsule; a name made of that of `from`
+  std::uint64_t most_mb = 4096;  // of unpack
+};
+
 struct DiffWords {
   std::string a, b;
   std::string names;               // of dumps: the file of --map
@@ -77,6 +82,7 @@ int checkpoint_diff(const DiffWords& words, const Console& console);
 bool is_dump(const std::string& path);
 int dump_diff(const DiffWords& words, const Console& console);
 int incident_command(const std::string& run, const Console& console);
-int damage_command(const std::string& folder, const Console& console);
+int pack_command(const PackWords& words, const Console& console);
+int unpack_command(const PackWords& words, const Console& console);
 
 }  // namespace finitude::cli

@@ -4,12 +4,10 @@ bounded time and memory, and leaves and reads nothing outside of their folder. W
 
 import contextlib
 import copy
-import io
 import json
 import os
 import pathlib
 import struct
-import zipfile
 
 import pytest
 import torch
@@ -20,7 +18,7 @@ import mutations
 from finitude import _native
 from finitude.base import config
 from finitude.base.git import head as git_head
-from finitude.capsules import pack, placing, start_check
+from finitude.capsules import placing, start_check
 from finitude.cli import trial
 from finitude.doctor import after
 from finitude.report import capsule_alarm, merge
@@ -92,75 +90,6 @@ def test_statistics_of_capsules(tmp_path):
         assert (code, bool(lines), bool(why)) in ((0, True, False), (3, False, True))
 
     mutations.tries(5000, 3, one)
-
-
-def archive(about, tape=b"tape " * 4):
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as whole:
-        whole.writestr("capsule.json", about)
-        whole.writestr("tape.bin", tape)
-        whole.writestr("tensors.safetensors", b"")
-    return file.getvalue()
-
-
-def test_damaged_archive_description_is_refused_or_unpacked_cleanly(tmp_path):
-    """Bytes of the format itself: test_pack.py."""
-    small = {
-        "kind": "finitude capsule",
-        "schema": 1,
-        "files": {"tape.bin": {"bytes": 20}, "tensors.safetensors": {"bytes": 0}},
-    }
-    taken = []
-
-    def one(draw):
-        put(tmp_path / "a.zip", archive(mutations.text_of(mutations.damaged(small, draw), draw)))
-        try:
-            pack.unpack(str(tmp_path / "a.zip"), str(tmp_path / "out"), 1 << 20)
-        except pack.Refused:
-            assert mutations.tree(tmp_path) == ["a.zip"]
-            return
-        taken.append(1)
-        assert mutations.tree(tmp_path) == [
-            "a.zip",
-            "out",
-            "out/capsule.json",
-            "out/tape.bin",
-            "out/tensors.safetensors",
-        ]
-        for name in pack.NAMES[:3]:
-            (tmp_path / "out" / name).unlink()
-        (tmp_path / "out").rmdir()
-
-    mutations.tries(4000, 4, one)
-    assert 20 < len(taken) * mutations.SHARE < 3000
-
-
-def test_folders_that_are_packed(tmp_path):
-    folder = tmp_path / "step-1"
-    for name in ("tape.bin", "tensors.safetensors", "start.safetensors", "statistics.bin"):
-        put(folder / name, (CAPSULE / name).read_bytes())
-
-    def one(draw):
-        put(
-            folder / "capsule.json",
-            mutations.text_of(
-                mutations.damaged(ABOUT, draw)
-                if draw.random() < 0.5
-                else {**ABOUT, "files": mutations.damaged(ABOUT["files"], draw)},
-                draw,
-            ),
-        )
-        try:
-            pack.pack(str(folder), str(tmp_path / "a.zip"))
-        except pack.Refused:
-            assert not (tmp_path / "a.zip").exists()
-            return
-        with zipfile.ZipFile(tmp_path / "a.zip") as whole:
-            assert set(whole.namelist()) <= set(pack.NAMES)
-        (tmp_path / "a.zip").unlink()
-
-    mutations.tries(3000, 5, one)
-    assert [name for name in mutations.tree(tmp_path) if "/" not in name] == ["step-1"]
 
 
 def program():

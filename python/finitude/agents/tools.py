@@ -59,9 +59,9 @@ class Tools:
                 raise _refused(code, err)
             return text.within(f"calls: inspect_tensor(which=NUMBER or NAME#N); {self._names(real)}\n{out}")
         if which in self._start_names(real):
-            with pack.unpacked([real]) as (folders, _), self.jobs.scratch() as scratch:
+            with pack.unpacked(real) as folder, self.jobs.scratch() as scratch:
                 for name in ("tensors.safetensors", "start.safetensors"):
-                    code, out, err = self._stats(os.path.join(folders[0], name), which, scratch)
+                    code, out, err = self._stats(os.path.join(folder, name), which, scratch)
                     if code == 0:
                         return text.within(out)
                 raise Refused(text.line(err.strip().splitlines()[-1] if err.strip() else "it is not there"))
@@ -101,8 +101,8 @@ class Tools:
         if max(len(old), len(new), len(diff)) > changed_copy.MOST_SOURCE:
             raise Refused(f"a change of more than {changed_copy.MOST_SOURCE} characters")
         try:
-            with pack.unpacked([real]) as (folders, _), self.jobs.scratch() as scratch:
-                return self._tried(folders[0], file, (old, new, diff), command, directory, scratch)
+            with pack.unpacked(real) as folder, self.jobs.scratch() as scratch:
+                return self._tried(folder, file, (old, new, diff), command, directory, scratch)
         except pack.Refused as e:
             raise Refused(text.line(e)) from None
         except OSError as e:
@@ -180,8 +180,8 @@ class Tools:
 
     def _start_names(self, capsule):
         try:
-            with pack.unpacked([capsule]) as (folders, _):
-                start = _about(folders[0]).get("start")
+            with pack.unpacked(capsule) as folder:
+                start = _about(folder).get("start")
         except pack.Refused as e:
             raise Refused(text.line(e)) from None
         tensors = start.get("tensors") if isinstance(start, dict) else None

@@ -108,10 +108,6 @@ def _word(argv):
         rest = _paths_after_dashes(rest)
     if word == "completion":
         return _completion(rest)
-    if word == "unpack":
-        from ..capsules import pack
-
-        return pack.command(word, rest)
     if word == "selftest":
         from ..selftest import command
 

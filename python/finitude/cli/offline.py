@@ -25,7 +25,7 @@ def _printable(text):
 
 
 def read(word: str, rest: Sequence[str]) -> int:
-    """`report`, `dump`, `list`, `scan`, and `diff` of two traces, checkpoints or statistics."""
+    """The words in without_python.WORDS, and `diff` of two traces, checkpoints or statistics."""
     program = programs.path_of(programs.OFFLINE)
     try:
         sys.stdout.flush()
@@ -66,17 +66,6 @@ def _capsule_of(rest):
     return None, wrong
 
 
-def pack(rest):
-    """`finitude pack`, of the newest capsule where none is named."""
-    from ..capsules import pack
-
-    if not rest:
-        rest, code = newest("capsule", 1, quiet=False)
-        if not rest:
-            return code
-    return pack.command("pack", rest)
-
-
 OUTCOMES = ("reproduced", "not reproduced")  # by exit code
 
 
@@ -103,16 +92,10 @@ def replay(rest):
     import torch  # the engine's libraries
 
     from .. import _native
-    from ..capsules import libraries, pack
+    from ..capsules import libraries
 
     try:
-        rest = libraries.imported(rest)
-        with pack.unpacked(rest) as (words, with_packed_names):
-            code, out, err, stopped = _native.replay_command(words)
-            out, err = with_packed_names(out), with_packed_names(err)
-    except pack.Refused as e:
-        sys.stderr.write(f"finitude: {e}\n")
-        return EXIT_INPUT
+        code, out, err, stopped = _native.replay_command(libraries.imported(rest))
     except libraries.Cannot as e:
         sys.stderr.write(f"finitude: {e}\n")
         return e.code
@@ -216,17 +199,12 @@ def diff(rest):
         return read("diff", rest)  # which compares the statistics of capsules
 
     from .. import _native
-    from ..capsules import libraries, pack
+    from ..capsules import libraries
 
     try:
         for name, value in libraries_named:
             namespaces += (libraries.load if name == "--library" else libraries.import_)(value)
-        with pack.unpacked(paths) as (folders, with_packed_names):
-            code, why, document = _native.compare(folders[0], folders[1], namespaces, threads, memory << 20)
-            why, document = with_packed_names(why), with_packed_names(document)
-    except pack.Refused as e:
-        sys.stderr.write(f"finitude: {e}\n")
-        return EXIT_INPUT
+        code, why, document = _native.compare(paths[0], paths[1], namespaces, threads, memory << 20)
     except libraries.Cannot as e:
         sys.stderr.write(f"finitude: {e}\n")
         return e.code

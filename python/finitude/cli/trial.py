@@ -378,8 +378,8 @@ def main(rest: Sequence[str]) -> int:
         sys.stderr.write(f"finitude: {e}\n(finitude replay --with --help shows the options)\n")
         return EXIT_USAGE
     try:
-        with pack.unpacked([name]) as (folders, _):
-            return _try(folders[0], name, options)
+        with pack.unpacked(name) as folder:
+            return _try(folder, name, options)
     except pack.Refused as e:
         sys.stderr.write(f"finitude: {e}\n")
         return EXIT_INPUT

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WORDS = ("report", "dump", "list", "scan", "policy")
+WORDS = ("report", "dump", "list", "scan", "policy", "pack", "unpack")
 PACKED = b"PK\x03\x04"
 TAPE = b"FitT"
 OLD_TORCH = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9"  # of torch.save before version 1.6

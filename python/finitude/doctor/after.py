@@ -204,8 +204,8 @@ def is_left_by_a_run(path: str) -> bool:
 def unpacked(path: str) -> Iterator[str]:
     """The folder in place of a packed capsule, for as long; else the path itself."""
     try:
-        with pack.unpacked([path]) as (paths, _):
-            yield paths[0]
+        with pack.unpacked(path) as folder:
+            yield folder
     except pack.Refused as e:
         raise Unreadable(str(e)) from None
 

@@ -157,7 +157,7 @@ def add_to(found: Findings, optimizer: Optimizer, ops: Sequence[Operation] = ())
     birth = found["births"][0] if found.get("births") else None
     if birth is None or birth["phase"] != "optimizer" or found["cause"]["class"] == "learning-rate":
         return
-    if (one := look(optimizer) or _rooted(birth, optimizer)) is None:
+    if (one := look(optimizer) or _rooted(birth, optimizer)) is None or _is_written_by(birth, one["held"]):
         return
     writer = _writer(one, ops) if checkpoint_origin.was_loaded(optimizer) is False else None
     found["births"].insert(0, _birth(one, writer))
@@ -175,6 +175,12 @@ def add_to(found: Findings, optimizer: Optimizer, ops: Sequence[Operation] = ())
         "file": writer["file"] if writer else "",
         "line": writer["line"] if writer else 0,
     }
+
+
+def _is_written_by(birth, held):
+    """Is what was found after the step the output of the birth itself? Then the state was sound before it."""
+    alike = ("shape", "dtype", "min", "max", "nan", "pos_inf", "neg_inf")
+    return bool(held) and any(all(made.get(k) == held.get(k) for k in alike) for made in birth["outputs"])
 
 
 def _writer(one, ops):

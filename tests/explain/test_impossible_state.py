@@ -1,0 +1,44 @@
+"""Optimizer state below zero is blamed for a bad step only where it was so before the step."""
+
+import torch
+
+from finitude.program.tensor_stats import statistic
+from finitude.report import impossible_state
+
+
+def after_a_step(value):
+    """Adam whose second moment holds `value`, and that moment."""
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([parameter])
+    parameter.sum().backward()
+    optimizer.step()
+    moment = optimizer.state[parameter]["exp_avg_sq"]
+    moment[1] = value
+    return optimizer, moment
+
+
+def findings(op, output):
+    birth = {"phase": "optimizer", "op": op, "outputs": [statistic("self", output)], "inputs": [], "rows": [1]}
+    cause = {"class": "overflow", "confidence": "likely", "text": "", "experiments": []}
+    return {"births": [birth], "cause": cause, "fix": None}
+
+
+def test_operation_of_the_step_that_wrote_it_stays_the_birth():
+    optimizer, moment = after_a_step(-torch.inf)
+    found = findings("aten::addcmul_", moment)
+    impossible_state.add_to(found, optimizer)
+    assert [birth["op"] for birth in found["births"]] == ["aten::addcmul_"] and found["cause"]["class"] == "overflow"
+
+
+def test_root_of_a_loaded_negative_moment_is_corrupt_state():
+    optimizer, moment = after_a_step(-0.25)
+    found = findings("aten::sqrt", moment.sqrt())
+    impossible_state.add_to(found, optimizer)
+    assert found["births"][0]["phase"] == "state" and found["cause"]["class"] == "corrupted-state"
+
+
+def test_product_of_a_moment_that_was_infinite_is_corrupt_state():
+    optimizer, moment = after_a_step(-torch.inf)
+    found = findings("aten::div", torch.ones(3) / moment.sqrt())
+    impossible_state.add_to(found, optimizer)
+    assert found["births"][0]["name"].endswith("exp_avg_sq") and found["cause"]["class"] == "corrupted-state"
