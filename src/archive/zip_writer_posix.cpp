@@ -11,9 +11,9 @@ namespace finitude::archive {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 20;
-constexpr std::uint64_t kElsewhere = 0xffffffff;                     // the value is in the extra field
-constexpr std::uint64_t kVersion = 45, kByUnix = 3 << 8;             // 4.5 has sizes of 64 bits
-constexpr std::uint64_t kDeflateMethod = 8, kFirstDate = 1 << 5 | 1;      // 1980-01-01
+constexpr std::uint64_t kElsewhere = 0xffffffff;                         // the value is in the extra field
+constexpr std::uint64_t kVersion = 45, kByUnix = 3 << 8;                 // 4.5 has sizes of 64 bits
+constexpr std::uint64_t kDeflateMethod = 8, kFirstDate = 1 << 5 | 1;     // 1980-01-01
 constexpr std::uint64_t kPlainFileMode = std::uint64_t{0100644} << 16U;  // st_mode
 
 void put(std::string* bytes, std::uint64_t value, int count) {
@@ -69,7 +69,8 @@ std::string line_of(const std::string& name, const Sizes& sizes, std::uint64_t h
 // zlib's own state, freed with it. Raw: an entry has no header of zlib's.
 class Deflater {
  public:
-  Deflater() : is_open_(::deflateInit2(&stream_, Z_BEST_SPEED, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK) {}
+  Deflater()
+      : is_open_(::deflateInit2(&stream_, Z_BEST_SPEED, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK) {}
   ~Deflater() {
     if (is_open_) ::deflateEnd(&stream_);
   }

@@ -42,13 +42,17 @@ class ZipWriterTest : public ::testing::Test {
 // 2.5 MiB, more than what is compressed at once; with seed 0 of one byte.
 std::string content(unsigned seed) {
   std::string bytes(std::size_t{5} << 19, 'x');
-  for (std::size_t i = 0; seed != 0 && i < bytes.size(); ++i) bytes[i] = static_cast<char>((seed = seed * 1664525U + 1013904223U) >> 24);
+  for (std::size_t i = 0; seed != 0 && i < bytes.size(); ++i)
+    bytes[i] = static_cast<char>((seed = seed * 1664525U + 1013904223U) >> 24);
   return bytes;
 }
 
 TEST_F(ZipWriterTest, ReaderGetsBackWhatWasWritten) {
-  const std::vector<std::pair<std::string, std::string>> given{
-      {"a", "tape tape tape"}, {"empty", ""}, {"b.bin", content(0)}, {"chunk", std::string(std::size_t{1} << 20, 'y')}, {"noise", content(7)}};
+  const std::vector<std::pair<std::string, std::string>> given{{"a", "tape tape tape"},
+                                                               {"empty", ""},
+                                                               {"b.bin", content(0)},
+                                                               {"chunk", std::string(std::size_t{1} << 20, 'y')},
+                                                               {"noise", content(7)}};
   const std::string bytes = archive_of(given);
   std::vector<ZipEntry> entries;
   ASSERT_TRUE(read_zip({File::of_bytes(bytes), 0, bytes.size()}, &entries).ok());

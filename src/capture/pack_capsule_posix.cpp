@@ -83,7 +83,8 @@ Status pack_capsule(const std::string& folder, const std::string& out, const std
   for (const std::string_view name : kCapsuleFiles) {
     if (!names.contains(std::string(name))) continue;
     const fs::path path = fs::path(folder) / name;
-    if (fs::is_symlink(path, error)) return {StatusCode::kCorrupt, "is not whole: " + path.filename().string() + " is a link"};
+    if (fs::is_symlink(path, error))
+      return {StatusCode::kCorrupt, "is not whole: " + path.filename().string() + " is a link"};
     const auto file = archive::File::open(path.string());
     if (!file.ok()) return Status(file.code(), file.why()).of(path.filename().string());
     const archive::Region content{*file, 0, (*file)->bytes()};
@@ -105,7 +106,8 @@ Status unpack_capsule(const std::string& file, const std::string& folder, std::u
   if (Status status = listed_files(source, &names); !status.ok()) return status;
   if (names != archive.names()) return {StatusCode::kCorrupt, "holds other files than its capsule.json lists"};
   std::error_code error;
-  if (fs::exists(fs::symlink_status(folder, error))) return {StatusCode::kInvalidArgument, "is not unpacked: " + folder + " is there already"};
+  if (fs::exists(fs::symlink_status(folder, error)))
+    return {StatusCode::kInvalidArgument, "is not unpacked: " + folder + " is there already"};
   std::string partial;
   if (Status status = make_partial(folder, &partial); !status.ok()) return status;
   Status status;

@@ -14,8 +14,8 @@ namespace finitude::capture {
 // Both first hold every file against its checksum. A failure that concerns the target has the code kUnwritable; every
 // other reason is worded to follow the name of the source. cancelled: ends them early with kStopped; may be null.
 
-// Writes the file `out` of the files that the capsule in `folder` lists, and of nothing else. Replaces a packed capsule,
-// and nothing else.
+// Writes the file `out` of the files that the capsule in `folder` lists, and of nothing else. Replaces a packed
+// capsule, and nothing else.
 Status pack_capsule(const std::string& folder, const std::string& out, const std::atomic<bool>* cancelled = nullptr);
 
 // Makes `folder`, which must not be there, of a packed capsule that holds at most so many bytes in all.

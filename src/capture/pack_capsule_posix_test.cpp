@@ -27,7 +27,8 @@ class PackCapsuleTest : public ::testing::Test {
     fs::create_directories(root_);
     folder_ = (root_ / "step-1 \xc3\xbc").string();
     const std::string table(4096, 't');
-    ASSERT_TRUE(write_capsule(folder_, whole_tape(), nlohmann::json::object(), {}, {{"table", "U8", {4096}, table}}).ok());
+    ASSERT_TRUE(
+        write_capsule(folder_, whole_tape(), nlohmann::json::object(), {}, {{"table", "U8", {4096}, table}}).ok());
   }
   void TearDown() override { fs::remove_all(root_); }
 
@@ -38,7 +39,8 @@ class PackCapsuleTest : public ::testing::Test {
   }
   static std::map<std::string, std::string> files_of(const fs::path& folder) {
     std::map<std::string, std::string> files;
-    for (const auto& entry : fs::directory_iterator(folder)) files[entry.path().filename().string()] = bytes_of(entry.path());
+    for (const auto& entry : fs::directory_iterator(folder))
+      files[entry.path().filename().string()] = bytes_of(entry.path());
     return files;
   }
   std::vector<std::string> names() const {
@@ -76,7 +78,8 @@ TEST_F(PackCapsuleTest, FolderThatIsNoWholeCapsuleIsRefused) {
   EXPECT_TRUE(pack_capsule(folder_, at("b.zip")).ok());
   fs::remove(folder_ + "/capsule.json");
   EXPECT_EQ(why().find("is no capsule"), 0U) << why();
-  for (const char* text : {R"({"schema": 1, "files": []})", R"({"schema": 1, "files": {"../x": {"bytes": 1}}})", "nonsense", ""}) {
+  for (const char* text :
+       {R"({"schema": 1, "files": []})", R"({"schema": 1, "files": {"../x": {"bytes": 1}}})", "nonsense", ""}) {
     ASSERT_TRUE(base::write_whole(folder_ + "/capsule.json", {text}).ok());
     EXPECT_FALSE(why().empty()) << text;
   }

@@ -286,15 +286,20 @@ TEST_F(Folder, WhatFollowsDashesIsAPath) {
   fs::current_path(before);
 }
 
-TEST_F(Folder, DamageOfACapsule) {
+TEST_F(Folder, CapsuleIsPackedAndUnpacked) {
   ASSERT_EQ(capture::write_capsule((path_ / "whole").string(), capture::whole_tape(), {{"step", 3}}, {}).why(), "");
-  const std::string folder = (path_ / "whole").string();
-  EXPECT_EQ(ran({"damage", folder}).code, kDone);
+  const std::string folder = (path_ / "whole").string(), packed = folder + ".capsule.zip";
+  EXPECT_EQ(ran({"pack", folder + "/"}).out, packed + "\n");
+  const Ran taken = ran({"unpack", packed});
+  EXPECT_EQ(taken.code, kUnreadable);
+  EXPECT_EQ(taken.err, "finitude: " + packed + " is not unpacked: " + folder + " is there already\n");
+  EXPECT_EQ(ran({"unpack", packed, folder + "2"}).out, folder + "2\n");
   put("whole/tape.bin", "no");
-  const Ran got = ran({"damage", folder});
-  EXPECT_EQ(got.code, kUnreadable);
-  EXPECT_THAT(got.out, HasSubstr("tape.bin"));
-  EXPECT_THAT(ran({"--help"}).out, Not(HasSubstr("damage")));
+  const Ran damaged = ran({"pack", folder, packed});
+  EXPECT_EQ(damaged.code, kUnreadable);
+  EXPECT_THAT(damaged.err, HasSubstr("tape.bin is damaged"));
+  EXPECT_EQ(ran({"pack", folder + "2", (path_ / "no/a.zip").string()}).code, kCannotHere);
+  EXPECT_EQ(ran({"unpack", packed, "x", "--max-mb", "0"}).code, kUsage);
 }
 
 TEST_F(Folder, ListOfNothingSaysWhatWasLookedAt) {
