@@ -146,6 +146,7 @@ def watch(
     dump_only: str | None = None,
     dump_mb: int | None = None,
     dump_control: TextPath | None = None,
+    golden: TextPath | None = None,
     record_env: str | None = None,
     seed: int | str | None = None,
     redact: bool | None = None,
@@ -219,6 +220,8 @@ def watch(
         dump_only: what of them: "module=encoder.*,op=mm,phase=backward,rank=0,micro-batch=0" (all).
         dump_mb: size in MB of all dumps of a process; 0: no limit (1024).
         dump_control: a TOML file with dump, steps and only, read again when it changes while training runs (none).
+        golden: dumps of another run (a file, a folder of them, or a run): its steps are dumped in this run too and
+            compared while it trains; the first difference is printed and an advisory (none).
         record_env: names with commas of further environment variables that run.json records (none).
         seed: every generator is seeded with it as the watch begins (`finitude.seed_all`; none).
         quiet: True: nothing on stderr but alarms and failures (False).
@@ -271,6 +274,7 @@ def watch(
         "dump_only": dump_only,
         "dump_mb": dump_mb,
         "dump_control": dump_control,
+        "golden": golden,
         "record_env": record_env,
         "seed": seed,
         "redact": redact,

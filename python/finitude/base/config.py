@@ -80,6 +80,7 @@ class Config:
     dump_steps: str = "every=100"  # base/dump_plan.py
     dump_only: str = ""
     dump_mb: int = 1024  # of all dumps of a process; 0: no limit
+    golden: str = ""  # dumps of another run, with which those of this one are compared
     dump_control: str = ""  # a TOML file that changes these while the training runs
     record_env: str = ""  # names of variables of the environment, with commas, for run.json
     skip_rows: str = ""  # a skip list: rows that no loader draws
@@ -143,6 +144,13 @@ def _set(config, key, value, source):
                 (dump_plan.parse_steps if name == "dump_steps" else dump_plan.parse_only)(value)
         except ValueError as e:
             raise UsageError(f"{source}: {key}: {e}") from None
+    if name == "golden" and value:
+        from . import golden_dumps
+
+        try:
+            golden_dumps.find(value)
+        except ValueError as e:
+            raise UsageError(f"{source}: {e}") from None
     if name == "then":
         value = value.replace(" ", "")
         for policy in value.split(",") if value else ():
@@ -248,7 +256,7 @@ def at_odds(config: Config) -> list[str]:
         lines.append("--rollback-every takes no copies without --on-alarm rollback (or --then rollback)")
     if config.rollback_skip_rows and not (config.rollback_every and rolls_back(config)):
         lines.append("--rollback-skip-rows has no effect without --on-alarm rollback and --rollback-every")
-    if config.redact and (config.dump or config.dump_control):
+    if config.redact and (config.dump or config.dump_control or config.golden):
         lines.append("--dump writes nothing with --redact: statistics are values")
     if config.verify and (config.level != "gate" or config.tape_every):
         lines.append("--verify computes no step twice with --tape-every, --level tape or --level trace")
@@ -296,7 +304,13 @@ def load(
             _set(config, field.name, environ[name], f"environment variable {name}")
     for key, value in command_line.items():
         _set(config, key, value, "--" + key.replace("_", "-"))
-    for key in ("report", "runs", "dump_control", "skip_rows"):  # where they are: the program may change its directory
+    for key in (
+        "report",
+        "runs",
+        "dump_control",
+        "golden",
+        "skip_rows",
+    ):  # where they are: the program may change its directory
         if path := getattr(config, key):
             setattr(config, key, os.path.abspath(path))
     if config.report and not _has_place(config.report):

@@ -130,6 +130,7 @@ if TYPE_CHECKING:
         dump_only: str | None
         dump_mb: int | None
         dump_control: TextPath | None
+        golden: TextPath | None
         record_env: str | None
         skip_rows: TextPath | None
         seed: int | str | None

@@ -166,6 +166,9 @@ options of run:
   --dump-mb N     all dumps of a process in MB; 0: no limit (1024)
   --dump-control FILE   a TOML file with dump, steps and only; it is read again
                   when it changes while the training runs
+  --golden DUMP|RUN   dump the steps that were dumped there, compare each while
+                  the training runs, and say where the first one differs
+                  (docs/dump.md)
   --record-env NAME,...   further variables of the environment that run.json
                   records
   --seed N        seed Python's random, numpy and torch with N before the
@@ -226,6 +229,7 @@ OPTIONS = (
     "--dump-only",
     "--dump-mb",
     "--dump-control",
+    "--golden",
     "--record-env",
     "--seed",
     "--redact",

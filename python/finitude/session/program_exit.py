@@ -165,6 +165,7 @@ class Ending:
         session.part(session.tape_level.end)
         session.part(session.verified.end, session.config)
         session.part(session.rank_checks.at_end)
+        session.part(session.dumps.compare_rest)
         session.part(lambda: session.drops.at_end(session.hand.finish()))
         session.part(session.never_written.at_end)
         session.part(unwatched.at_end, session.report, session.allowed.parts)

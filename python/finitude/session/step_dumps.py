@@ -15,6 +15,7 @@ from ..program.module_calls import ModuleCalls
 from ..program.state_format import as_safetensors
 from ..report import incident
 from . import native_callbacks
+from .golden import Golden
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,10 +53,11 @@ class StepDumps:
         self._report, self._in_guard, self._config = report, in_guard, config
         self._run_control, self._asked_before = run_control, ("", "", "", "")
         self._most = config.dump_mb << 20
+        self._golden = Golden("" if explains else config.golden, report)
         self._plan = dump_plan.parse(config.dump, config.dump_steps, config.dump_only)
         self._control = config.dump_control
         self._read_at = 0  # time of the control file's last change that was read
-        self.is_on = bool(config.dump or self._control) and not explains and not config.redact
+        self.is_on = bool(config.dump or self._control or config.golden) and not explains and not config.redact
         if self.is_on:
             step_wrapper.hooks += [before_step, after_step]
         self._keeps_trace = config.level == "trace"
@@ -72,6 +74,7 @@ class StepDumps:
     def created(self) -> None:
         """An optimizer is there: what follows is step 0 of its training."""
         if self.is_on and self._leader is None and self._under_record is None:
+            self._plan = self._golden.plan(self._plan, ranks.world()[0])
             self._read_control(0)
             self._begin_dump(0)
 
@@ -88,10 +91,15 @@ class StepDumps:
             self._leader = window["ordinal"]
         if window["ordinal"] != self._leader:
             return
+        self._golden.look()
         if self._under_record is not None:
             self._end_dump(self._under_record[0], self._under_record[1])
         self._read_control(window["step"])
         self._begin_dump(window["step"])
+
+    def compare_rest(self) -> None:
+        """The program ends; the report is not yet written."""
+        self._golden.close()
 
     def close(self) -> None:
         """The watch ends; the step that is under way is not dumped."""
@@ -182,6 +190,7 @@ class StepDumps:
                 "`finitude dump FILE` prints it, `finitude diff A B` compares two\n"
             )
         self._has_spoken = True
+        self._golden.compare(step, path)
 
     # -- the file that changes what is dumped -----------------------------------------------------
 

@@ -1,0 +1,107 @@
+"""--golden: each dump of this run against that of another run, until one differs. The program finitude-offline compares
+while the training goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from ..base import family, golden_dumps, programs
+from ..base.dump_plan import Plan, Steps
+from ..base.say import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..report.document import Report
+
+KIND = "golden-differs"
+AT_END = 60.0  # seconds that are waited for comparisons when the run ends
+MOST_TEXT = 1 << 20
+SAME, DIFFER = 0, 1  # exit codes of `finitude diff`
+PART, FIRST = "finitude:", "first"  # how lines of its answer begin
+
+
+class Golden:
+    def __init__(self, path: str, report: Report):
+        """path: "" for none."""
+        self._report, self._path = report, path
+        self._files: dict[int, str] = {}  # by step
+        self._running: list[tuple[int, str, subprocess.Popen[bytes]]] = []  # step, command, what compares it
+        self._agreed: list[int] = []
+        self.has_differed = False
+
+    def plan(self, given: Plan, rank: int) -> Plan:
+        """What this rank dumps so that it can be compared: the same steps, of the kind asked for, or else of the same
+        kind. Called once the first optimizer is made: then the ranks are known."""
+        if not self._path:
+            return given
+        self._files = golden_dumps.find(self._path, rank)
+        if not self._files:
+            return Plan()
+        kind = given.kind or golden_dumps.kind_of(next(iter(self._files.values())))
+        return Plan(kind, Steps(tuple((step, step) for step in sorted(self._files)), ()), given.only)
+
+    def compare(self, step: int, file: str) -> None:
+        """`file` is written."""
+        other = self._files.get(step)
+        if other is None or self.has_differed:
+            return
+        environment = dict(os.environ)
+        family.withdraw(environment)  # it is no part of the run
+        try:
+            process = subprocess.Popen(
+                ["finitude", "diff", "--no-colour", "--", other, file],
+                executable=programs.path_of(programs.OFFLINE),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
+        except OSError as e:
+            self._unlike(step, f"cannot be compared: {e.strerror}", ())
+            return
+        self._running.append((step, f"finitude diff {other} {file}", process))
+        self.look()
+
+    def look(self, seconds: float = 0.0) -> None:
+        """Takes the answers that are there, in the order of the steps; seconds: waits for each so long."""
+        while self._running and not self.has_differed:
+            step, command, process = self._running[0]
+            try:
+                # What it prints fits into the pipe, or it waits until the end of this call.
+                out, _ = process.communicate(timeout=seconds or 0.001)
+            except subprocess.TimeoutExpired:
+                return
+            self._running.pop(0)
+            lines = out[:MOST_TEXT].decode("utf-8", "replace").splitlines()
+            if process.returncode == SAME:
+                self._agreed.append(step)
+            elif process.returncode == DIFFER:
+                self._differs(step, lines, command)
+            else:
+                self._unlike(step, (lines or ["cannot be compared"])[-1].removeprefix(PART).strip(), ())
+
+    def close(self) -> None:
+        """The run ends."""
+        self.look(AT_END)
+        for _, _, process in self._running:
+            process.kill()
+            process.communicate()
+        self._running.clear()
+        if self._files and not self.has_differed:
+            missing = sorted(set(self._files) - set(self._agreed))
+            of = f"; not compared: {', '.join(map(str, missing[:8]))}{' ...' * (len(missing) > 8)}" if missing else ""
+            say(f"finitude: {len(self._agreed)} of {len(self._files)} steps agree with --golden {self._path}{of}\n")
+
+    def _differs(self, step, lines, command):
+        """Says what `diff` found first."""
+        verdict = next((line.removeprefix(PART).strip() for line in lines if line.startswith(PART)), "they differ")
+        begin = next((i for i, line in enumerate(lines) if line.startswith(FIRST + " ")), len(lines))
+        end = next((i for i in range(begin + 1, len(lines)) if not lines[i].startswith(" ")), len(lines))
+        details = [line.removeprefix(FIRST).strip() for line in lines[begin:end]]
+        self._unlike(step, f"differs from --golden {self._path}: {verdict}", (*details, f"`{command}` shows all"))
+
+    def _unlike(self, step, what, details):
+        self.has_differed = True
+        say(f"finitude: step {step} {what}\n" + "".join(f"  {line}\n" for line in details))
+        self._report.advise(KIND, step, f"step {step} {what}; {'; '.join(details)}".rstrip("; "))
