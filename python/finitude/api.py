@@ -118,6 +118,7 @@ def watch(
     level: Level | None = None,
     tape_every: int | None = None,
     replicas_every: int | None = None,
+    signals_together: float | None = None,
     verify: str | None = None,
     report: TextPath | None = None,
     runs: TextPath | None = None,
@@ -182,6 +183,7 @@ def watch(
             "trace": every operation with its values.
         tape_every: with level "gate", record one healthy step in that many as "tape" does (0: none).
         replicas_every: steps between two comparisons of the bits of replicated parameters (0: none).
+        signals_together: seconds in which SIGTERM and SIGUSR1 reach all ranks in the same step (0: as they come).
         verify: "every=N": compute one healthy step in N twice and compare the bits ("": none).
         report: file for the report as JSON, written with each alarm and at the end (none beside the one in `runs`).
         runs: directory for reports and capsules ("finitude-runs").
@@ -246,6 +248,7 @@ def watch(
         "level": level,
         "tape_every": tape_every,
         "replicas_every": replicas_every,
+        "signals_together": signals_together,
         "verify": verify,
         "report": report,
         "runs": runs,

@@ -1,6 +1,7 @@
 """run.json: what a run was made of, so that it can be made again."""
 
 import json
+import sqlite3
 import subprocess
 import types
 
@@ -26,8 +27,14 @@ def started(folder):
     return json.loads(path.read_text())
 
 
+def stored(folder):
+    (path,) = folder.glob("finitude-runs/*/store.sqlite")
+    return dict(sqlite3.connect(f"file:{path}?mode=ro", uri=True).execute("SELECT key, value FROM info"))
+
+
 def test_run_json_says_where_a_run_comes_from(tmp_path):
     names = {"MY_SEED": "7", "MY_API_KEY": "hunter2", "OTHER": "1", "OMP_NUM_THREADS": "1"}
+    names |= {"SLURM_JOB_ID": "4711", "SLURM_RESTART_COUNT": "2", "TORCHELASTIC_RESTART_COUNT": "1"}
     result = run(tmp_path, TRAINS, "--record-env", "MY_SEED,MY_API_KEY", env=names)
     assert result.code == 0, result.text()
     facts = started(tmp_path)
@@ -35,6 +42,8 @@ def test_run_json_says_where_a_run_comes_from(tmp_path):
     env = facts["environment"]
     assert (env["MY_SEED"], env["MY_API_KEY"], env["OMP_NUM_THREADS"]) == ("7", "***", "1") and "OTHER" not in env
     assert facts["git"] is None and facts["cwd"] == str(tmp_path)
+    job = {"slurm_job": "4711", "slurm_restarts": "2", "elastic_restarts": "1"}
+    assert facts["job"] == job and job.items() <= stored(tmp_path).items()
     (optimizer,) = facts["optimizers"]
     (group,) = optimizer["groups"]
     assert (optimizer["class"], group["lr"], group["betas"], group["parameters"]) == ("AdamW", 0.125, [0.5, 0.75], 2)
@@ -64,9 +73,10 @@ def test_data_sets_are_named_without_reading_rows(tmp_path):
 
 
 def test_redacted_run_json_names_no_environment(tmp_path):
-    result = run(tmp_path, TRAINS, "--redact")
+    result = run(tmp_path, TRAINS, "--redact", env={"SLURM_JOB_ID": "4711"})
     assert result.code == 0, result.text()
-    assert not {"environment", "packages", "git", "cwd"} & set(started(tmp_path))
+    assert not {"environment", "packages", "git", "cwd", "job"} & set(started(tmp_path))
+    assert "slurm_job" not in stored(tmp_path)
 
 
 def run_git(folder, *words):

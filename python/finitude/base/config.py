@@ -51,6 +51,7 @@ class Config:
     level: Level = "gate"
     tape_every: int = 0
     replicas_every: int = 0  # steps between two comparisons of replicated parameters; 0: none
+    signals_together: float = 0.0  # seconds in which a signal has to reach all ranks in one step; 0: as they come
     verify: str = ""  # every=N: one healthy step in N is computed twice; "": none
     report: str = ""
     runs: str = "finitude-runs"

@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         level: Level | None
         tape_every: int | None
         replicas_every: int | None
+        signals_together: float | None
         verify: str | None
         report: TextPath | None
         runs: TextPath | None

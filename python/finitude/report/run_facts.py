@@ -43,6 +43,17 @@ NAMES = (
     "SLURM_PROCID",
     "SLURM_NTASKS",
 )
+# Of the job that a run belongs to: key -> variable. All are short texts that a scheduler or launcher has set.
+JOB = {
+    "slurm_job": "SLURM_JOB_ID",
+    "slurm_nodes": "SLURM_JOB_NODELIST",
+    "slurm_node_count": "SLURM_JOB_NUM_NODES",
+    "slurm_restarts": "SLURM_RESTART_COUNT",
+    "slurm_end": "SLURM_JOB_END_TIME",  # Unix seconds
+    "elastic_run": "TORCHELASTIC_RUN_ID",
+    "elastic_restarts": "TORCHELASTIC_RESTART_COUNT",
+    "elastic_most_restarts": "TORCHELASTIC_MAX_RESTARTS",
+}
 MOST_PACKAGES = 2000
 MOST_VARIABLES = 200
 MOST_TEXT = 500  # characters of a value
@@ -75,6 +86,11 @@ def environment(variables: Mapping[str, str], wanted: Iterable[str]) -> dict[str
         if (name in names or name.startswith(PREFIXES)) and len(found) < MOST_VARIABLES:
             found[name] = secrets.MASK if secrets.is_secret(name) else secrets.masked_words([value])[0][:MOST_TEXT]
     return found
+
+
+def job(variables: Mapping[str, str]) -> dict[str, str]:
+    """Which job of a scheduler or launcher this process belongs to, and how often it was started again."""
+    return {key: variables[name][:MOST_TEXT] for key, name in JOB.items() if variables.get(name)}
 
 
 def hyper_parameters(optimizer: Any) -> dict[str, Any]:
@@ -134,6 +150,7 @@ def at_start(script: str, record_env: str) -> dict[str, Any]:
     return {
         "packages": packages(sys.path),
         "environment": environment(os.environ, wanted),
+        "job": job(os.environ),
         "git": git.head(folder),
         "cwd": os.getcwd(),
     }

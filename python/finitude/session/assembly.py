@@ -56,6 +56,7 @@ from . import (
     run_store,
     scheduler_hold,
     settled,
+    shared_signals,
     skipped_steps,
     step_calls,
     step_dumps,
@@ -183,6 +184,7 @@ class Parts:
 
         self.step_warnings = step_warnings.StepWarnings(config, self.report, self.control, self.part, explains)
         self.rank_checks = rank_checks.RankChecks(config, self.report, explains)
+        self.shared_signals = shared_signals.SharedSignals(config, self.report, self.ending, explains)
         self.verified = verified.VerifiedSteps(config, self.report, self.part)
 
         self.checkpoint_guard = checkpoint_guard.CheckpointGuard(config, self.report, self.part)

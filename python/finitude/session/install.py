@@ -16,7 +16,7 @@ from ..base import _places, compat, family, skip_list
 from ..base.patches import Patches
 from ..effects import channels, fork_dry_run
 from ..program import signals, sinks, skip_rows, step_wrapper
-from . import checkpoint_guard, native_callbacks, rank_checks, rollback, step_calls, step_dumps
+from . import checkpoint_guard, native_callbacks, rank_checks, rollback, shared_signals, step_calls, step_dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def _after_fork():
     session, native_callbacks.session = native_callbacks.session, None
     if session is not None:
         session.ending.forked()
+        session.shared_signals.forked()
     # After what ends the watch: an exception in these ends this function.
     signals.let_go()
     channels.forget()
@@ -95,6 +96,8 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
         _handles.append(register_optimizer_step_post_hook(rollback.after_step))
     if native_callbacks.session is not None and native_callbacks.session.rank_checks.is_on:
         call_before_steps(rank_checks.before_step)
+    if native_callbacks.session is not None and native_callbacks.session.shared_signals.is_on:
+        call_before_steps(shared_signals.before_step)
     if native_callbacks.session is not None and native_callbacks.session.dumps.is_on:
         _handles.append(register_optimizer_step_pre_hook(step_dumps.before_step))
         _handles.append(register_optimizer_step_post_hook(step_dumps.after_step))
@@ -198,6 +201,7 @@ def uninstall() -> None:
         _handles.pop().remove()
     if native_callbacks.session is not None:
         native_callbacks.session.dumps.close()  # its hooks of modules
+        native_callbacks.session.shared_signals.close()
     _patches.undo()
     channels.unwatch()
     sinks.named.clear()

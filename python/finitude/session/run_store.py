@@ -11,6 +11,7 @@ from ..base.plain_json import is_plain
 from ..base.unseen import unseen
 from ..effects.files import note_own_database
 from ..program import optimizer_members, ranks
+from ..report import run_facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class RunStore:
         }
         if self._report.config.redact:
             info["rows"] = "off"
+        else:
+            info.update(run_facts.job(os.environ))
         note_own_database(os.path.join(directory, NAME))
         why = _native.open_store(os.path.join(directory, NAME), {key: str(value) for key, value in info.items()})
         self._is_open = not why
