@@ -96,8 +96,8 @@ options of run:
                   (0: none)
   --replicas-every N   every N steps compare the bits of parameters that ranks
                   should have in common (0, none; docs/distributed.md)
-  --signals-together S   SIGTERM and SIGUSR1 reach all ranks in the same step, or
-                  as they come after S seconds (0: at once; docs/distributed.md)
+  --signals-together S   SIGTERM and SIGUSR1 reach all ranks in one step, or
+                  after S seconds as they come (0: at once; docs/distributed.md)
   --verify every=N   compute one healthy step in N twice, and name the first
                   operation whose bits differ (none; docs/verify.md)
   --report FILE   the report as JSON, written with each alarm, and at the end

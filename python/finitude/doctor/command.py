@@ -274,6 +274,10 @@ def main(words: Sequence[str], newest: Callable[[bool], str | None] = lambda qui
                 "".join(f"{c.id:<4} {c.name:<22} {c.looks_at:<7} {c.text}\n" for c in registry.all_checks())
             )
             return OK
+        if options.ranks:
+            from . import rank_health
+
+            return rank_health.main(options)
         if options.target is None:
             options.target = newest(options.quiet)
             if options.target is None:

@@ -20,6 +20,7 @@ OPTIONS = (
     "--rules",
     "--show-output",
     "--checks",
+    "--ranks",
 )
 VALUES = ("--steps", "--seconds", "--rules", "--repeat")
 HELP = """usage: finitude doctor [options] script.py [args]        before a run
@@ -30,6 +31,7 @@ HELP = """usage: finitude doctor [options] script.py [args]        before a run
        finitude doctor [options] LOG|DIR                 of what other tools
                   logged: trainer_state.json, metrics.csv, TensorBoard events,
                   lines of JSON
+       torchrun ... -m finitude doctor --ranks [options]   of the machines
 
 Looks for what goes wrong in trainings: at the source, which is parsed and not
 run; at the first steps, for which the script runs in a process of its own that
@@ -51,6 +53,9 @@ options:
                     (docs/recipes/add-a-check.md); may be given several times
   --show-output     show on stderr what the script prints in its first steps
   --checks          list the checks and end
+  --ranks           in each process that a launcher starts: does its device
+                    compute and remember right, do all ranks come to the same
+                    sums, how long that takes, how far their clocks are apart
 
 Exit code: 0 no finding is bad, 1 one is, 2 usage, 3 the input cannot be read,
 4 it cannot be done here.
@@ -63,7 +68,9 @@ class UsageError(Exception):
 
 class Options:
     def __init__(self):
-        self.json = self.quiet = self.static = self.twice = self.show_output = self.checks = self.module = False
+        self.json = self.quiet = self.static = self.twice = self.show_output = self.checks = self.module = (
+            self.ranks
+        ) = False
         self.random, self.repeat = False, 1
         self.steps, self.seconds, self.rules, self.target, self.arguments = 2, 60.0, [], None, []
 

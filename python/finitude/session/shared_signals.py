@@ -114,7 +114,7 @@ class SharedSignals:
         before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         if before >= 0:  # of an event loop: what our handlers say is heard then
             signal.set_wakeup_fd(before, warn_on_full_buffer=False)
-        self._thread = threading.Thread(target=self._share_signals, name="finitude signals", daemon=True)
+        self._thread = threading.Thread(target=self._share_signals, name="finitude-signals", daemon=True)
         self._thread.start()
         atexit.register(self.close)  # it must not be in the store as the interpreter is taken down
         return True
