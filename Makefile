@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough test-page screenshots zoo test-matrix wheels wheels-test test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu gpu-pack format lint house docs clean
+.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu gpu-pack format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ test-thorough: ## What make test leaves out for the time it takes: more values a
 
 test-page: ## The page of a report in chromium: axe-core, keyboard, print, hostile reports (needs node 20.19; installs chromium; not in CI)
 	@tools/test_page.sh
+
+test-ranks: ## 330 faults of ranks (killed, stopped, late, disk full ...) in each phase of a bad step; writes docs/rank-faults.md (30 minutes; not in CI)
+	@tools/build.sh test
+	@$(PY) -m bench.rank_faults $(ARGS)
 
 screenshots: ## Pictures of the page for docs/images, of a run of zoo/positive/P01_softmax_regression
 	@tools/test_page.sh screenshots

@@ -1,0 +1,1 @@
+"""Faults of ranks, in each phase of what they do together about a bad step."""
