@@ -132,6 +132,7 @@ def watch(
     rollback_mb: int | None = None,
     rollback_lr: float | None = None,
     rollback_skip_rows: bool | None = None,
+    lower_rate_factor: float | None = None,
     skip_rows: TextPath | None = None,
     restart_args: str | None = None,
     capsules: int | None = None,
@@ -190,8 +191,9 @@ def watch(
         max_skips: number of bad steps in a row before "skip" stops (10).
         max_bad: number of bad steps in all before any policy stops; 0: no limit (0).
         max_bad_share: P, or "P/W": share of the last W steps (100) that may be bad before any policy stops (no limit).
-        then: "rollback", "skip", "stop" or "raise", or several with commas: what follows "skip" and "rollback" where
-            `max_skips` bad steps in a row were not enough ("stop").
+        then: "rollback", "skip", "lower-rate", "stop" or "raise", or several with commas: what follows "skip" and
+            "rollback" where `max_skips` bad steps in a row were not enough ("stop"). "lower-rate": as "skip", and the
+            first bad step of a row lowers the learning rate of its optimizer.
         cool_down: number of good steps after which `on_alarm` holds again (100).
         undo_mb: memory in MB for copies that undo a step (0: only where copies are cheap).
         rollback_every: with "rollback", copy the whole training after every so many steps, and go back to the newest
@@ -200,6 +202,7 @@ def watch(
         rollback_lr: the learning rate is that many times what it was, each time that training goes back (1.0).
         rollback_skip_rows: True: the rows of a step that training went back from are not drawn again, from the next
             epoch on (False).
+        lower_rate_factor: "lower-rate" makes the learning rate that many times what it was (0.5).
         skip_rows: file with rows that no DataLoader made from now on draws, of `finitude rows --skip-list` (none).
         restart_args: added to the program's arguments where `finitude run` starts it again to explain a step ("").
         capsules: number of capsules that a run keeps, the newest ones; 0: none (8).
@@ -262,6 +265,7 @@ def watch(
         "rollback_mb": rollback_mb,
         "rollback_lr": rollback_lr,
         "rollback_skip_rows": rollback_skip_rows,
+        "lower_rate_factor": lower_rate_factor,
         "skip_rows": skip_rows,
         "restart_args": restart_args,
         "capsules": capsules,

@@ -1,6 +1,9 @@
 #include "bindings/core_python.h"
 
 #include <cmath>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "decide/policy.h"
 #include "decide/scaler.h"
@@ -10,6 +13,9 @@ namespace py = pybind11;
 
 namespace finitude::bindings {
 namespace {
+
+using CountedValues =
+    std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::vector<std::uint32_t>>;
 
 decide::Policy policy_of(const std::string& name) {
   const auto policy = decide::parse_policy(name);
@@ -25,6 +31,8 @@ const char* word(decide::Action action) {
       return "skip";
     case decide::Action::kRollBack:
       return "rollback";
+    case decide::Action::kLowerRate:
+      return "lower-rate";
     case decide::Action::kStop:
       return "stop";
     case decide::Action::kRaise:
@@ -87,6 +95,20 @@ void define_core(py::module_& m) {
       .def("on_alarm", [](decide::PolicyMachine& self, std::uint32_t optimizer, std::uint64_t step,
                           bool harmless) { return word(self.on_alarm(optimizer, step, harmless)); })
       .def("beyond", &decide::PolicyMachine::beyond)
+      .def("counted",
+           [](const decide::PolicyMachine& self, std::size_t most_steps) {
+             std::vector<CountedValues> all;
+             for (decide::Counted& one : self.counted(most_steps))
+               all.emplace_back(one.optimizer, one.in_a_row, one.total, one.stage, std::move(one.steps_ago));
+             return all;
+           })
+      .def("continue_from",
+           [](decide::PolicyMachine& self, const std::vector<CountedValues>& counted, std::uint32_t good_steps) {
+             std::vector<decide::Counted> all;
+             for (const auto& [optimizer, in_a_row, total, stage, ago] : counted)
+               all.push_back({optimizer, in_a_row, total, stage, ago});
+             self.continue_from(all, good_steps);
+           })
       .def("in_a_row", &decide::PolicyMachine::in_a_row);
   py::class_<decide::SecondRuns>(m, "SecondRuns")
       .def(py::init([](const std::string& policy) { return decide::SecondRuns(policy_of(policy)); }))

@@ -64,7 +64,8 @@ std::string action_text(const std::string& action, bool applied, bool undone, bo
   using decide::Action;
   for (const auto& [name, value] :
        {std::pair("warn", Action::kApply), std::pair("skip", Action::kSkip), std::pair("rollback", Action::kRollBack),
-        std::pair("stop", Action::kStop), std::pair("raise", Action::kRaise)}) {
+        std::pair("lower-rate", Action::kLowerRate), std::pair("stop", Action::kStop),
+        std::pair("raise", Action::kRaise)}) {
     if (action == name) return incident::action_text(value, {applied, undone, at_start});
   }
   throw py::value_error("no action: " + action);

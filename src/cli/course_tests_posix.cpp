@@ -75,6 +75,9 @@ TEST_F(Course, PolicySaysWhatOthersWouldHaveDone) {
               StartsWith("step 5  AdamW  skip\nstep 6  AdamW  skip\nstep 7  AdamW  roll back  bad steps in a row"));
   EXPECT_THAT(got.out, HasSubstr("step 9  AdamW  raise"));
   EXPECT_THAT(got.out, HasSubstr("not reached: 1\n"));
+  const Ran lowered = ran({"policy", run, "--on-alarm", "skip", "--then", "lower-rate", "--max-skips", "3"});
+  EXPECT_THAT(lowered.out, HasSubstr("step 8  AdamW  lower the rate  bad steps in a row"));
+  EXPECT_EQ(ran({"policy", run, "--on-alarm", "lower-rate"}).code, kUsage);
   const auto all = nlohmann::json::parse(ran({"policy", run, "--on-alarm", "warn", "--json"}).out);
   EXPECT_EQ(all["decisions"].size(), 6u);
   EXPECT_EQ(all["ends"], false);

@@ -76,6 +76,8 @@ const char* word_of(decide::Action action) {
       return "skip";
     case decide::Action::kRollBack:
       return "roll back";
+    case decide::Action::kLowerRate:
+      return "lower the rate";
     case decide::Action::kStop:
       return "stop";
     case decide::Action::kRaise:
@@ -101,9 +103,10 @@ int policy_command(const PolicyWords& words, const Console& console) {
   const auto policies = decide::parse_policies(words.then);
   const auto first = decide::parse_policy(words.on_alarm);
   decide::Limits limits{.in_a_row = words.max_skips, .total = words.max_bad, .cool_down = words.cool_down};
-  if (!first || !policies || (!words.max_bad_share.empty() && !decide::parse_share(words.max_bad_share, &limits))) {
+  if (!first || *first == decide::Policy::kLowerRate || !policies ||
+      (!words.max_bad_share.empty() && !decide::parse_share(words.max_bad_share, &limits))) {
     console.complain(
-        "--on-alarm and --then take policies (stop, skip, warn, raise, rollback; --then with commas), "
+        "--on-alarm and --then take policies (stop, skip, warn, raise, rollback; --then with commas, and lower-rate), "
         "--max-bad-share a share, or a share of a number of steps: 0.05 or 0.05/200");
     return kUsage;
   }

@@ -1,10 +1,12 @@
 #include "decide/policy.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <iterator>
 #include <limits>
 #include <system_error>
+#include <utility>
 
 namespace finitude::decide {
 
@@ -54,6 +56,7 @@ bool PolicyMachine::is_beyond(const Row& row) const noexcept {
 Action PolicyMachine::on_alarm(std::uint32_t optimizer, std::uint64_t step, bool harmless) {
   const auto [it, fresh] = rows_.try_emplace(optimizer);
   Row& row = it->second;
+  step += row.before;
   // A good step between ends the row. Two alarms of one step (bad at start, then in its window) are one skip.
   if (fresh || (step != row.last_bad_step && step != row.last_bad_step + 1)) {
     row.length = 1;
@@ -90,6 +93,9 @@ Action PolicyMachine::on_alarm(std::uint32_t optimizer, std::uint64_t step, bool
     case Policy::kRollback:
       action = too_many ? Action::kStop : Action::kRollBack;
       break;
+    case Policy::kLowerRate:  // once for a row: a second factor before a step was taken would say nothing new
+      action = too_many ? Action::kStop : row.length == 1 && is_new ? Action::kLowerRate : Action::kSkip;
+      break;
     // "stop and raise then act as warn, up to --max-skips in a row".
     case Policy::kStop:
       action = harmless && !too_many ? Action::kApply : Action::kStop;
@@ -123,7 +129,35 @@ std::string PolicyMachine::beyond(std::uint32_t optimizer) const {
 
 bool PolicyMachine::applied_although_bad(std::uint32_t optimizer, std::uint64_t step) const noexcept {
   const auto it = rows_.find(optimizer);
-  return it != rows_.end() && it->second.applied && it->second.last_bad_step == step;
+  return it != rows_.end() && it->second.applied && it->second.last_bad_step == step + it->second.before;
+}
+
+std::vector<Counted> PolicyMachine::counted(std::size_t most_steps) const {
+  std::vector<Counted> all;
+  for (const auto& [optimizer, row] : rows_) {
+    Counted one{optimizer, row.length, row.total, static_cast<std::uint32_t>(row.stage), {}};
+    const std::size_t first = row.recent.size() > most_steps ? row.recent.size() - most_steps : 0;
+    for (std::size_t i = first; i < row.recent.size(); ++i)
+      one.steps_ago.push_back(static_cast<std::uint32_t>(row.last_bad_step - row.recent[i]));
+    all.push_back(std::move(one));
+  }
+  std::sort(all.begin(), all.end(), [](const Counted& a, const Counted& b) { return a.optimizer < b.optimizer; });
+  return all;
+}
+
+void PolicyMachine::continue_from(const std::vector<Counted>& counted, std::uint32_t good_steps) {
+  for (const Counted& one : counted) {
+    Row row;
+    row.length = std::max(one.in_a_row, 1u);
+    row.total = std::max(one.total, 1u);
+    row.stage = std::min<std::size_t>(one.stage, policies_.size() - 1);
+    for (const std::uint32_t ago : one.steps_ago) row.last_bad_step = std::max<std::uint64_t>(row.last_bad_step, ago);
+    if (limits_.share > 0) {
+      for (const std::uint32_t ago : one.steps_ago) row.recent.push_back(row.last_bad_step - ago);
+    }
+    row.before = row.last_bad_step + 1 + good_steps;
+    rows_[one.optimizer] = std::move(row);
+  }
 }
 
 std::uint32_t PolicyMachine::in_a_row(std::uint32_t optimizer) const noexcept {

@@ -14,20 +14,22 @@
 namespace finitude::decide {
 
 // stop: veto, explain, end the program. skip: the same, but continue. warn: explain, apply the step. raise: veto and
-// end at once, no second run. rollback: as skip, from the last good state.
-enum class Policy : std::uint8_t { kStop, kSkip, kWarn, kRaise, kRollback };
+// end at once, no second run. rollback: as skip, from the last good state. lower-rate: as skip, and the first bad step
+// of a row lowers the learning rate; it only follows another policy.
+enum class Policy : std::uint8_t { kStop, kSkip, kWarn, kRaise, kRollback, kLowerRate };
 
-inline constexpr std::string_view kPolicyNames[] = {"stop", "skip", "warn", "raise", "rollback"};
+inline constexpr std::string_view kPolicyNames[] = {"stop", "skip", "warn", "raise", "rollback", "lower-rate"};
 
 std::optional<Policy> parse_policy(std::string_view name) noexcept;
 std::string_view name(Policy policy) noexcept;
 
 enum class Action : std::uint8_t {
-  kApply,     // reported; the optimizer may apply the step
-  kSkip,      // the step is skipped and training continues
-  kRollBack,  // as kSkip, and parameters and state go back to the last good ones
-  kStop,      // the step is skipped and NonFiniteError ends the program
-  kRaise,     // the same, without a second run
+  kApply,      // reported; the optimizer may apply the step
+  kSkip,       // the step is skipped and training continues
+  kRollBack,   // as kSkip, and parameters and state go back to the last good ones
+  kLowerRate,  // as kSkip, and the learning rate of the optimizer is lowered
+  kStop,       // the step is skipped and NonFiniteError ends the program
+  kRaise,      // the same, without a second run
 };
 
 // Vetoes the step?
@@ -41,6 +43,13 @@ struct Limits {
   double share = 0;            // of the last `window` steps, of any policy; 0: no limit
   std::uint32_t window = 100;
   std::uint32_t cool_down = 100;  // good steps after which the first policy holds again
+};
+
+// What a machine has counted of one optimizer: enough for the machine of another process to continue.
+struct Counted {
+  std::uint32_t optimizer = 0, in_a_row = 0, total = 0;
+  std::uint32_t stage = 0;               // which of the policies holds
+  std::vector<std::uint32_t> steps_ago;  // bad steps of the window of a share, before the last bad one; falling
 };
 
 // "P" or "P/W": a share above 0 and at most 1, and a window of 1 to 1,000,000 steps. False: `text` is neither, and
@@ -70,12 +79,19 @@ class PolicyMachine {
   // Alarms in a row of this optimizer, one for each step.
   std::uint32_t in_a_row(std::uint32_t optimizer) const noexcept;
 
+  // Of each optimizer that had a bad step, by ordinal; of each at most the newest `most_steps` steps.
+  std::vector<Counted> counted(std::size_t most_steps) const;
+  // Before the first alarm: this machine continues from what another one has counted. Step 0 is then the step after
+  // the last bad one and `good_steps` good ones. Numbers from elsewhere are bounded, not trusted.
+  void continue_from(const std::vector<Counted>& counted, std::uint32_t good_steps);
+
   // The limit that the last alarm of this optimizer went beyond, in words with its numbers, and the policy that holds
   // from there on where one follows; empty: none.
   std::string beyond(std::uint32_t optimizer) const;
 
  private:
   struct Row {
+    std::uint64_t before = 0;  // steps that another process took, added to the number of each step
     std::uint64_t last_bad_step = 0;
     std::uint32_t length = 0, total = 0;
     std::size_t stage = 0;  // index into policies_

@@ -98,6 +98,52 @@ TEST(Policy, TotalsEndAnyOrderOfPolicies) {
   EXPECT_EQ(machine.on_alarm(0, 7, false), Action::kStop);
 }
 
+TEST(Policy, TheFirstBadStepOfARowLowersTheRate) {
+  PolicyMachine machine(Policy::kSkip, {.in_a_row = 2}, {Policy::kLowerRate, Policy::kRollback, Policy::kStop});
+  const std::pair<std::uint64_t, Action> expected[] = {
+      {5, Action::kSkip},      {6, Action::kSkip},       {7, Action::kLowerRate}, {7, Action::kSkip},
+      {8, Action::kSkip},      {20, Action::kLowerRate}, {21, Action::kSkip},     {22, Action::kRollBack},
+      {23, Action::kRollBack}, {24, Action::kStop}};
+  for (const auto& [step, action] : expected) EXPECT_EQ(machine.on_alarm(0, step, false), action) << step;
+}
+
+// The second machine begins at step 0, as a process that is started again.
+TEST(Policy, AnotherMachineContinuesTheCounts) {
+  const Limits limits{.in_a_row = 3, .total = 9, .share = 0.2, .window = 20};
+  const std::vector<Policy> then = {Policy::kLowerRate, Policy::kRollback};
+  PolicyMachine first(Policy::kSkip, limits, then), whole(Policy::kSkip, limits, then);
+  for (const std::uint64_t step : {0, 18, 19, 20}) {
+    first.on_alarm(1, step, false);
+    whole.on_alarm(1, step, false);
+  }
+  PolicyMachine second(Policy::kSkip, limits, then);
+  second.continue_from(first.counted(100), 0);
+  for (const std::uint64_t step : {0, 1, 30, 31, 200}) {
+    EXPECT_EQ(second.on_alarm(1, step, false), whole.on_alarm(1, step + 21, false)) << step;
+    EXPECT_EQ(second.beyond(1), whole.beyond(1)) << step;
+    EXPECT_EQ(second.in_a_row(1), whole.in_a_row(1)) << step;
+  }
+  EXPECT_EQ(second.on_alarm(0, 0, false), Action::kSkip);  // of which nothing was counted
+}
+
+TEST(Policy, GoodStepsBetweenTwoMachinesEndARow) {
+  PolicyMachine first(Policy::kSkip, {.in_a_row = 1});
+  first.on_alarm(0, 7, false);
+  PolicyMachine at_once(Policy::kSkip, {.in_a_row = 1}), later(Policy::kSkip, {.in_a_row = 1});
+  at_once.continue_from(first.counted(100), 0);
+  later.continue_from(first.counted(100), 1);
+  EXPECT_EQ(at_once.on_alarm(0, 0, false), Action::kStop);
+  EXPECT_EQ(later.on_alarm(0, 0, false), Action::kSkip);
+}
+
+TEST(Policy, CountsFromElsewhereAreBounded) {
+  PolicyMachine machine(Policy::kSkip, {.in_a_row = 2, .total = 50, .share = 0.5, .window = 10});
+  machine.continue_from({{.optimizer = 0, .in_a_row = 0, .total = 0, .stage = 77, .steps_ago = {4000000000u, 3, 9}}},
+                        4000000000u);
+  for (const std::uint64_t step : {0, 1, 2}) machine.on_alarm(0, step, false);
+  EXPECT_EQ(machine.in_a_row(0), 3u);
+}
+
 TEST(Policy, AListOfPoliciesIsReadOrRefused) {
   EXPECT_EQ(parse_policies("rollback,stop"), (std::vector{Policy::kRollback, Policy::kStop}));
   EXPECT_EQ(parse_policies(""), std::vector<Policy>());

@@ -59,6 +59,7 @@ Result<RecorderOptions> options_from_environment(RecorderOptions options) {
         options.on_alarm = OnAlarm::kRaise;
         break;
       case decide::Policy::kRollback:
+      case decide::Policy::kLowerRate:
         return wrong("FINITUDE_ON_ALARM", word, "one of stop, skip, warn, raise");
     }
   }

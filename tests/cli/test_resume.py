@@ -78,10 +78,11 @@ def test_alarm_is_followed_by_command_with_checkpoint(tmp_path, monkeypatch):
     good = tmp_path / "good.pt"
     good.touch()
     alarm = {"policy": "stop", "harmless": False, "step": 5, "births": [{"samples": [7, 3, None]}], "cause": None}
-    commands = []
+    commands, before = [], []
 
     def wait(command, environment, directory, note):
         commands.append(command[4:])
+        before.append(environment.get("FINITUDE_RESUMED_FROM"))
         folder = tmp_path / f"run-{len(commands)}"
         folder.mkdir()
         document = {"alarms": [alarm], "checkpoints": {"last_good": {"checkpoint": str(good), "step": 1}}}
@@ -94,6 +95,7 @@ def test_alarm_is_followed_by_command_with_checkpoint(tmp_path, monkeypatch):
     wanted = resume.Wanted("go {checkpoint} --skip={samples}", "2", ["--quiet"], ["train.py"])
     resume.main(str(tmp_path), wanted, False, none, [])
     assert commands == [["--quiet", "train.py"], ["--quiet", "go", str(good), "--skip=3,7"]]
+    assert before == [None, str(tmp_path / "run-1")]
 
 
 def test_rows_of_bad_steps_are_skipped_from_then_on(tmp_path, monkeypatch):

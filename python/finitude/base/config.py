@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STREAM = ("auto", "on", "off")
 ON_ALARM = ("stop", "skip", "warn", "raise", "rollback")
-THEN = ("skip", "rollback", "stop", "raise")
+THEN = ("skip", "lower-rate", "rollback", "stop", "raise")
 CHECKPOINTS = ("warn", "refuse", "quarantine", "off")
 LEVELS = ("gate", "tape", "trace")
 # Of a training whose values are still finite.
@@ -38,7 +38,7 @@ WARNINGS = (
 
 MOST = 2**31 - 1  # of a whole number: the engine keeps it in 32 bits
 
-OTHER_VARIABLES = ("config", "debug", "family", "force_isa", "inject", "restart")
+OTHER_VARIABLES = ("config", "debug", "family", "force_isa", "inject", "restart", "resumed_from")
 
 
 class UsageError(Exception):
@@ -59,6 +59,7 @@ class Config:
     rollback_every: int = 0  # steps between two copies to go back to; 0: none
     rollback_mb: int = 0  # for these copies; 0: a quarter of what is free
     rollback_lr: float = 1.0  # times the learning rate, each time that training goes back to a copy
+    lower_rate_factor: float = 0.5  # times the learning rate, where the policy is lower-rate
     rollback_skip_rows: int = 0  # the rows of a step that training went back from are not drawn again
     max_skips: int = 10
     max_bad: int = 0  # bad steps of an optimizer in all; 0: no limit
@@ -157,6 +158,8 @@ def _set(config, key, value, source):
         for policy in value.split(",") if value else ():
             if policy not in THEN:
                 raise UsageError(f"{source}: {key} takes {', '.join(THEN)}, with commas, not {policy!r}")
+    if name == "lower_rate_factor" and not 0 < value < 1:
+        raise UsageError(f"{source}: {key} is above 0 and below 1")
     if name == "max_bad_share" and value and not _is_share(value):
         raise UsageError(
             f"{source}: {key} takes a share, or a share of a number of steps: 0.05 or 0.05/200, not {value!r}"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .types import Config
 
 VARIABLE = "FINITUDE_FAMILY"
+RESUMED = "FINITUDE_RESUMED_FROM"  # folder of the run that one started by --resume continues
 INJECT = "FINITUDE_INJECT"  # names the order of a program that `finitude replay --with` starts
 HOOK = os.path.join(HOME, "_hook")
 _HOOK_TAIL = os.path.join("finitude", "_hook")

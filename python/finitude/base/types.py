@@ -117,6 +117,7 @@ if TYPE_CHECKING:
         rollback_mb: int | None
         rollback_lr: float | None
         rollback_skip_rows: bool | None
+        lower_rate_factor: float | None
         restart_args: str | None
         capsules: int | None
         capsule_max: int | None

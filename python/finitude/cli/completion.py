@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FILE, VALUE = "file", "value"  # what an option takes, where it is none of some words
 CHOICES = {
     "--on-alarm": "stop skip warn raise rollback",
-    "--then": "skip rollback stop raise",
+    "--then": "skip lower-rate rollback stop raise",
     "--level": "gate tape trace",
     "--stream-gradients": "auto on off",
     "--warnings": "all off growth spike vanishing scale dead clipping norm no-learning headroom vanishing-depth "

@@ -108,7 +108,8 @@ options of run:
   --max-bad-share P[/W]   share P of the last W steps (100) that may be bad
                   before any policy stops, e.g. 0.05/200 (no limit)
   --then POLICY,...   after `skip` or `rollback`, where --max-skips in a row
-                  were not enough: skip, rollback, stop, raise (none: stop)
+                  were not enough: skip, lower-rate (skip, and lower the
+                  learning rate), rollback, stop, raise (none: stop)
   --cool-down N   good steps after which --on-alarm holds again (100)
   --undo-mb N     memory for copies, in MB: undo steps that the optimizer
                   itself ruins, and always go back over another optimizer's
@@ -123,6 +124,8 @@ options of run:
   --rollback-skip-rows   from the next epoch on a DataLoader with an index
                   sampler draws the rows no more that a step had which training
                   went back from
+  --lower-rate-factor F   the policy `lower-rate` of --then makes the learning
+                  rate F times what it was (0.5)
   --resume CMD    after a stop by an alarm run CMD, watched with the same
                   options; {checkpoint} in it is the newest good checkpoint of
                   the run, {samples} the samples that the alarm names, with
@@ -214,6 +217,7 @@ OPTIONS = (
     "--rollback-mb",
     "--rollback-lr",
     "--rollback-skip-rows",
+    "--lower-rate-factor",
     "--resume",
     "--resume-times",
     "--resume-skip-rows",

@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 
-from ..base import config, plain_json, secrets, skip_list
+from ..base import config, family, plain_json, secrets, skip_list
 from ..base.say import say
 from ..report import events, named_samples
 from . import supervise
@@ -122,11 +122,16 @@ def main(runs: str, wanted: Wanted, redact: bool, of_run: RowsOfRun, skipped: li
     skip of the run in a folder; raises ValueError. skipped: those that the first run skips already."""
     command, left, options = wanted.command, wanted.times, wanted.options
     path = ""  # a run that stops before it has written one continues from where it began
+    before = ""  # folder of the run that ended last
     started: list[int] = []
     note = started.append
     while True:
-        code = supervise.wait(_run(options, command), dict(os.environ), runs, note)
+        environment = dict(os.environ)
+        if before:
+            environment[family.RESUMED] = before  # the policy continues from what it has counted there
+        code = supervise.wait(_run(options, command), environment, runs, note)
         ended = _Ended(runs, started[-1])
+        before = os.path.abspath(ended.folder) if ended.folder else ""
         alarm = ended.alarm() if code > 0 else None
         if alarm is None:
             break

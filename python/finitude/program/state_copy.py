@@ -59,6 +59,7 @@ class StateCopy:
         self._largest: list[Tensor] = []  # of tensors on devices, read when the device has come to them
         self._generators: Any = None
         self.steps: dict[int, int] = {}  # by number of the optimizer: steps before it
+        self.lowered: dict[int, float] = {}  # the same: by which factor the policy had lowered its learning rate
 
     @torch.no_grad()
     def take(self, optimizers: Sequence[Optimizer]) -> None:

@@ -161,6 +161,11 @@ class Report:
         of = {"step": alarm["step"], "optimizer": alarm["optimizer"], "text": alarm["action"]}
         self._add_event("rollback", of, to=to, lr_factor=lr_factor)
 
+    def note_lowered_rate(self, alarm: Alarm, lr_factor: float) -> None:
+        """The policy has lowered the learning rate at that step."""
+        of = {"step": alarm["step"], "optimizer": alarm["optimizer"], "text": alarm["action"]}
+        self._add_event("lower-rate", of, lr_factor=lr_factor)
+
     def last_good_checkpoint(self) -> dict[str, Any] | None:
         return self._checkpoints.last_good() if self._checkpoints else None
 

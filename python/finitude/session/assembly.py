@@ -49,7 +49,9 @@ from . import (
     control,
     decision,
     failures,
+    lowered_rate,
     minimal,
+    policy_state,
     program_exit,
     rank_checks,
     rollback,
@@ -121,6 +123,10 @@ class Parts:
         # What a policy needs.
         self.chosen_action: chosen_action.ChosenAction | None = None  # of the program: watch(on_alarm=function)
         self.policy = control.machine(config)
+        self.policy_state = (
+            policy_state.PolicyState(self.report) if policy_state.counts_anything(config) and not explains else None
+        )
+        self.lowered_rate = lowered_rate.LoweredRate(config, self.report)
         self.holds = scheduler_hold.Holds()
         self.skipped = skipped_steps.SkippedSteps(self.part, self.draws, self.holds, self.scaling)
 
@@ -191,7 +197,9 @@ class Parts:
 
         # What is decided of a bad step, and the kinds of alarms.
         self.settled = settled.Settled(config, self.scaling, self.damage, self.known)
-        self.rollback = rollback.Rollback(config, self.report, self.holds, self.scaling, self.damage, explains)
+        self.rollback = rollback.Rollback(
+            config, self.report, self.holds, self.scaling, self.damage, self.lowered_rate, explains
+        )
         self.dumps = step_dumps.StepDumps(config, self.report, self.control, self.part, explains)
         self.watched_tensors = watched_tensors.WatchedTensors(self.report, self.units)
         self.decision = decision.Decision(self)

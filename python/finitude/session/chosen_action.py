@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..base.types import Alarm
     from ..report.document import Report
 
-ACTIONS = ("skip", "warn", "stop", "raise", "rollback")
+ACTIONS = ("skip", "warn", "stop", "raise", "rollback", "lower-rate")
 
 
 class ChosenAction:

@@ -133,10 +133,15 @@ class Decision:
         session.part(_native.note_event_in_store, ordinal, alarm["step"], "alarm")
         session.report.add_alarm(alarm)
         call = alarm["step"] + session.scaling.skipped[ordinal]  # steps that a GradScaler skipped are in the row too
+        if session.policy_state is not None:
+            session.part(session.policy_state.continue_from_before, session.policy)
         action = session.policy.on_alarm(ordinal, call, alarm["harmless"])
         if session.chosen_action is not None:
             action = session.part(session.chosen_action.choose, alarm, action, otherwise=action)
         session.acting.note_action(action)
+        lowers = action == "lower-rate" and optimizer is not None
+        if action == "lower-rate":
+            action = "skip"
         decided = session.part(session.rollback.decide, alarm, ordinal) if action == "rollback" else None
         goes_back = decided == "back"
         if decided == "stop":
@@ -168,6 +173,10 @@ class Decision:
             max(session.recent.repeats.row(ordinal), session.policy.in_a_row(ordinal)),
             session.policy.beyond(ordinal),
         )
+        if lowers and action == "skip":
+            session.part(session.lowered_rate.lower, optimizer, alarm, ordinal)
+        if session.policy_state is not None:
+            session.part(session.policy_state.write, session.policy, action in ("stop", "raise"))
         if goes_back and action == "skip":
             session.part(session.rollback.go_back, optimizer, alarm, ordinal, vetoed=not written)
         session.part(session.console.print_alarm, alarm, brief=alarm is session.recent.follower)

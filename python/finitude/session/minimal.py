@@ -188,6 +188,8 @@ class Fallback:
         )
         if action == "rollback":
             action = "stop" if alarm["weights"] == "damaged" else "skip"
+        if action == "lower-rate":
+            action = "skip"
         if action == "skip" and _get(ranks.several, False):
             action = "stop"  # the others may take this step
         applied = acting.written and not acting.undone

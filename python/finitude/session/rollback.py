@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..program.grad_scaler import Scaling
     from ..report.damage import Damage
     from ..report.document import Report
+    from .lowered_rate import LoweredRate
 
 TRIAL = 10  # steps that have to be finite after a copy
 SHARE = 4  # of the memory that is free, where --rollback-mb says nothing
@@ -43,8 +44,18 @@ def before_step(optimizer: Optimizer, args: tuple[object, ...], kwargs: dict[str
 
 
 class Rollback:
-    def __init__(self, config: Config, report: Report, holds: Holds, scaling: Scaling, damage: Damage, explains: bool):
+    def __init__(
+        self,
+        config: Config,
+        report: Report,
+        holds: Holds,
+        scaling: Scaling,
+        damage: Damage,
+        lowered_rate: LoweredRate,
+        explains: bool,
+    ):
         """explains: this process explains a step of another one, and keeps no copies."""
+        self._lowered_rate = lowered_rate
         self._report, self._holds, self._scaling, self._damage = report, holds, scaling, damage
         self._every, self._most, self._max_returns = config.rollback_every, config.rollback_mb << 20, config.max_skips
         self._factor = config.rollback_lr
@@ -118,6 +129,7 @@ class Rollback:
         except state_copy.NotCopied as e:
             self._end(f"there is no copy of {e}")
             return
+        copy.lowered = dict(self._lowered_rate.factors)
         self._young = copy
 
     def _end(self, why: str) -> None:
@@ -162,6 +174,7 @@ class Rollback:
         holds.release()
         factor = self._factor**self._returns
         copy.put_back(factor)
+        self._lowered_rate.keep(copy.optimizers(), copy.lowered)
         holds.until_backward()
         self._settled = len(self._report.warnings)
         for number in copy.steps:
