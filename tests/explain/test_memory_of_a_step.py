@@ -2,6 +2,7 @@
 
 import pytest
 
+from finitude.report import incident
 from helpers import run
 
 HEAD = """
@@ -91,3 +92,87 @@ def test_memory_that_is_finite_in_the_second_run(tmp_path):
     assert alarm["rerun"] == "transient"
     is_of_the_allocation(alarm, text)
     assert any("filled with NaN" in e["name"] for e in alarm["cause"]["experiments"])
+
+
+# Of the gradient alone: the loss of both runs has the same bits, so that the step runs again in place.
+IN_BACKWARD = """
+class Noise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, h, i):
+        ctx.i = i
+        return h.clone()
+    @staticmethod
+    def backward(ctx, g):
+        w = torch.empty_like(g)  # made
+        if ctx.i == 4 and once(): w.numpy()[:] = float("nan")
+        if ctx.i != 4: w.fill_(1.0)
+        else: w[:16] = 1.0
+        return g * w, None
+def step(i, x):
+    return Noise.apply(model(x), i).pow(2).mean()
+"""
+IN_HOOK = """
+def noisy(i):
+    def hook(g):
+        mask = torch.empty(g.shape)  # made
+        if i == 4 and once(): mask.numpy()[:] = float("nan")
+        if i != 4: mask.zero_()
+        else: mask[::2] = 0.0
+        return torch.add(g, mask * 9)
+    return hook
+def step(i, x):
+    h = model(x)
+    h.register_hook(noisy(i))
+    return h.abs().mean()
+"""
+IN_PLACE = {
+    "backward, finite": (IN_BACKWARD, "60", "transient"),
+    "hook, fails again": (IN_HOOK, "128", "order-dependent"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body, fill, rerun", IN_PLACE.values(), ids=IN_PLACE)
+def test_memory_that_differs_in_place_is_named(tmp_path, body, fill, rerun):
+    """No process is started: that the bits differ is what such memory does."""
+    text = (HEAD + body + LOOP).lstrip("\n")
+    alarm = run(tmp_path, text, env={"MALLOC_PERTURB_": fill}, cold=True).the_alarm()
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (rerun, "rewind", False), alarm
+    assert "memory that nobody wrote holds something else in each run" in alarm["rerun_text"]
+    is_of_the_allocation(alarm, text)
+
+
+# A gradient was NaN in the first run; in the second the loss is bad before that.
+ELSEWHERE = """
+class Noise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, h, i):
+        ctx.i, ctx.first = i, i == 4 and once()
+        w = torch.empty_like(h)  # made
+        if ctx.first: w.numpy()[:] = 1.0
+        if i != 4: w.fill_(1.0)
+        return h * w
+    @staticmethod
+    def backward(ctx, g):
+        return g * (float("nan") if ctx.first else 1.0), None
+def step(i, x):
+    return Noise.apply(model(x), i).pow(2).mean()
+"""
+
+
+@pytest.mark.slow
+def test_memory_that_fails_at_another_value(tmp_path):
+    text = (HEAD + ELSEWHERE + LOOP).lstrip("\n")
+    alarm = run(tmp_path, text, env={"MALLOC_PERTURB_": "128"}, cold=True).the_alarm()
+    assert alarm["sink"]["kind"] == "gradient" and alarm["rerun_by"] == "restart", alarm
+    assert "but at the loss: another value than the first time, as memory that nobody wrote" in alarm["rerun_text"]
+    is_of_the_allocation(alarm, text)
+
+
+def test_other_causes_do_not_explain_a_differing_run(monkeypatch):
+    analysis = incident.Analysis.__new__(incident.Analysis)
+    found = {"births": [incident.birth("memory")], "cause": incident.cause("overflow", ""), "by_chance": True}
+    monkeypatch.setattr(incident.Analysis, "findings", lambda *_, **__: found)
+    assert analysis.of_unwritten_memory(None, []) is None
+    found["cause"] = incident.cause("uninitialised-memory", "")
+    assert analysis.of_unwritten_memory(None, []) is found and "by_chance" not in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 
 import torch
@@ -166,6 +167,7 @@ def load_rules(config: Config) -> None:
 
 
 MAX_OPS = 100_000
+MEMORY_SECONDS = 10.0  # for experiments with a second run that differs
 
 
 class Analysis:
@@ -194,11 +196,13 @@ class Analysis:
         in_place: Sequence[tuple[str, Tensor]] = (),
         bound: Sequence[tuple[str, Tensor]] = (),
         was_bad: bool = False,
+        most_seconds: float = math.inf,
     ) -> Findings:
         """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
         in_place, bound: (name, tensor) of memory that a second run found as the first had left it, and that each run
         writes or re-binds; "carried" then names what of it may have had a part. was_bad: the first run of the step was
-        not finite; where this one is, memory that nobody wrote may be why."""
+        not finite; where this one is, memory that nobody wrote may be why. most_seconds: of experiments with the whole
+        step."""
         lines = value_lines.end()
         _native.trace_stop()
         for kind, name, tensor in sinks or ():
@@ -219,7 +223,7 @@ class Analysis:
                 self._facts(optimizer),
                 want_ops,
                 swallowed,
-                float(self._config.experiments),
+                min(float(self._config.experiments), most_seconds),
                 last,
                 ranks.several(),
                 self._is_without_tensor(),
@@ -248,6 +252,13 @@ class Analysis:
         found = samples.with_samples(found)
         value_lines.add_to(found, lines)
         return ranks.not_from_here(found)
+
+    def of_unwritten_memory(self, optimizer: Optimizer, sinks: Sequence[Sink]) -> Findings | None:
+        """The same of a second run that differs from the first: its findings explain the first as well where they are
+        memory that nobody wrote, which holds something else in each run. Else None."""
+        found = self.findings(optimizer, sinks, was_bad=True, most_seconds=MEMORY_SECONDS)
+        found.pop("by_chance", None)
+        return found if found.get("births") and found["cause"]["class"] == "uninitialised-memory" else None
 
     def _facts(self, optimizer):
         if optimizer is None:

@@ -11,6 +11,7 @@ from ..program import optimizer_members, rng_generators, sinks as sinks_of
 from ..report import carried_state, incident
 from .alarm_correlation import trace_continues
 from .rewind import OTHER_BITS, OTHER_NUMBERS, SAME_BITS, as_before_second_run, begin, give_up
+from .second_outcome import MEMORY_DIFFERS
 from .way import BadStep, note_rerun, serves
 
 TYPE_CHECKING = False
@@ -84,6 +85,9 @@ class Rewound:
         if why is None and (same or failed_again):
             found = session.analysis.findings(optimizer, sinks, in_place=in_place, bound=bound)
             why = carried_state.why(found.get("carried"))
+        memory: Findings | None = None
+        if why == OTHER_BITS and pending["vote"] is None:
+            memory = session.part(session.analysis.of_unwritten_memory, optimizer, sinks)
         failure, shorter = f"{pending['way']} did not reproduce the step: {why}", pending.get("shorter")
         brought = _brought_in(optimizer, pending, found) if why is None and same and not other else ""
         earlier: Any = session.recent.computed(brought) if brought else None
@@ -94,6 +98,10 @@ class Rewound:
             incident.note_failed_way(alarm, failure)
             as_before = as_before_second_run(optimizer, pending)
             _native.trace_clear()
+            if memory is not None:
+                return self._explained_by_memory(
+                    pending, memory, failed_again, written_twice(twice) + not_put_back(lost)
+                )
             _native.tape_clear()
             if as_before and down and self._begin_again(pending, pending["tries"], twice, shorter, down):
                 return "again"
@@ -175,6 +183,21 @@ class Rewound:
             f"rewound to where another optimizer stepped last and run again in place{SAME_BITS} ({alarm['rerun_text']})"
         )
         note_rerun(alarm, "jump", "persistent", True, text)
+        trace_continues(self._session.config)
+        return True
+
+    def _explained_by_memory(self, pending, found, failed_again, files):
+        """The second run differs because it read memory that nobody had written: that is the reason of the first."""
+        alarm = pending["alarm"]
+        incident.apply(alarm, found)
+        came = "it failed again, with other bits" if failed_again else "the step came out finite"
+        text = f"run again in place; {came}: {MEMORY_DIFFERS}"
+        if failed_again:
+            self._session.second_run.note_recorded()
+        else:
+            _native.tape_clear()
+        rerun: Rerun = "order-dependent" if failed_again else "transient"
+        note_rerun(alarm, pending["way"], rerun, False, text + files)
         trace_continues(self._session.config)
         return True
 

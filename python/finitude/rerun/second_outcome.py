@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     Verdict = Literal["persistent", "transient", "order-dependent"]
 
 
+MEMORY_DIFFERS = "memory that nobody wrote holds something else in each run"
+
+
 class Outcome(NamedTuple):
     verdict: Verdict
     text: str
@@ -40,9 +43,11 @@ def of(
     elsewhere: bool = False,
     written_at: int | None = None,
     other: Sequence[str] = (),
+    by_memory: bool = False,
 ) -> Outcome:
     """failed_again: something came out that is not finite. elsewhere: that is the loss, where it was a gradient, or the
-    other way round. written_at: the step that wrote it, of state. other: names of other data than in the first run."""
+    other way round. written_at: the step that wrote it, of state. other: names of other data than in the first run.
+    by_memory: what made it fail elsewhere is memory that nobody wrote."""
     way = _way(order)
     if written_at is not None:
         return Outcome(
@@ -58,6 +63,8 @@ def of(
     if elsewhere:
         now = "a gradient" if order["alarm"]["sink"]["kind"] == "loss" else "the loss"
         text = f"{way}; it failed again, but at {now}: another value than the first time"
+        if by_memory:
+            text += f", as {MEMORY_DIFFERS}"
         return Outcome("order-dependent", text)
     if failed_again:
         verdict: Verdict = "persistent" if order["compiled"] else "order-dependent"

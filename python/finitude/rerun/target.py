@@ -364,12 +364,13 @@ class Target:
         by_chance = found.pop("by_chance", False)
         is_other = not verified and not by_chance and written_at is None
         elsewhere = is_other and bool(found["births"]) and incident.is_elsewhere(self.order, optimizer, sinks)
-        if elsewhere:
+        by_memory = elsewhere and found["cause"]["class"] == "uninitialised-memory"
+        if elsewhere and not by_memory:
             found = {"births": []}
         if optimizer is not None:
             checkpoint_origin.add_to(found, optimizer)
         failed_again = bool(found["births"]) and not by_chance
-        outcome = second_outcome.of(self.order, verified, failed_again, elsewhere, written_at, other)
+        outcome = second_outcome.of(self.order, verified, failed_again, elsewhere, written_at, other, by_memory)
         self._write(outcome, found, written_at, has_capsule=not elsewhere)
 
     def _write(
