@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Optimizer, Parts, Pending, Verdict
+    from ..base.types import Alarm, Findings, Optimizer, Parts, Pending, Rerun, Verdict
 
 
 class Rewound:

@@ -162,6 +162,10 @@ Finding of_unseen_write(const Scene& s, record::OpId id) {
   return result;
 }
 
+bool wrote_all(const record::Op& writer, const record::TensorUse& memory) {
+  return std::ranges::any_of(writer.outputs, [&](const record::TensorUse& out) { return covers(out, memory); });
+}
+
 // Bad values that the first reader found, and no operator had left there.
 std::string of_unknown_writer(const Scene& s) {
   const record::Op& reader = s.trace.ops[s.birth.first_reader];
@@ -173,6 +177,9 @@ std::string of_unknown_writer(const Scene& s) {
                      (bad->health.nan ? grouped(bad->health.nan) + " NaN" : grouped(bad->health.inf()) + " Inf");
   const record::OpId writer = producer(s.trace, s.birth.first_reader, *bad);
   if (writer == record::kNone) return text + " in memory that no operator of the step wrote";
+  if (!wrote_all(s.trace.ops[writer], *bad))
+    return text + " in memory of which " + s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) +
+           " wrote only a part; no operator is known to have written the rest";
   return text + ", where " + s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) +
          " had left finite values; no operator wrote there in between";
 }
