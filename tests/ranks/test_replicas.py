@@ -87,6 +87,21 @@ def test_facts_are_compared_once_both_are_there(one_rank, monkeypatch):
     assert f"threads 99 against {torch.get_num_threads()}" in text and not texts(first)
 
 
+def test_a_clock_that_is_ahead_is_named(one_rank, monkeypatch):
+    first, second = one_rank(), one_rank()
+    one_rank.rank = 1
+    monkeypatch.setattr(rank_checks.time, "time", lambda: 1e9 + 60)
+    second.write_facts()
+    one_rank.rank = 0
+    monkeypatch.setattr(rank_checks.time, "time", lambda: 1e9)
+    for _ in range(2):
+        first.compare_facts()
+    assert texts(first) == ["the clock of rank 1 is at least 60.0 s ahead of that of rank 0"]
+    one_rank.rank = 1
+    second.compare_facts()  # rank 0 is behind: for this rank there is nothing to be seen
+    assert not texts(second)
+
+
 def test_a_store_that_is_gone_is_no_failure(one_rank, monkeypatch):
     class Gone:
         def __getattr__(self, name):

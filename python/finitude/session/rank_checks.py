@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import time
 from typing import NamedTuple
 
 import torch
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 KIND_OF_START, KIND_OF_REPLICAS = "ranks-differ", "replicas-differ"
 MOST_NAMED = 8
+MOST_SKEW_S = 1.0  # between the clocks of two ranks
 LOST = (RuntimeError, ValueError, OSError)  # the store, or whoever kept it
 COMPARED = ("OMP_", "MKL_", "NCCL_", "GLOO_", "PYTORCH_", "TORCH_", "CUBLAS_", "CUDNN_", "NVIDIA_TF32_")
 
@@ -87,6 +89,7 @@ class RankChecks:
         self._every = 0 if explains else config.replicas_every
         self._own_start: dict[str, Any] | None = None
         self._is_done = explains  # with the facts of the start
+        self._has_compared_clocks = explains
         # Until the leader's digests are in the store; of a pair the newest.
         self._waiting: dict[tuple[int, int], _Round] = {}
         self._store_names: dict[tuple[int, int], str] = {}  # pair -> part of its keys
@@ -102,13 +105,16 @@ class RankChecks:
         if self._is_done or self._own_start is not None or (store := _store()) is None:
             return
         self._own_start = start_facts(not self._redact)
-        if ranks.world()[0] == 0:
+        rank = ranks.world()[0]
+        _in_store(lambda: store.set(f"finitude/clock/{'first' if rank == 0 else 'others'}", f"{rank} {time.time()!r}"))
+        if rank == 0:
             self._is_done = True
             _in_store(lambda: store.set("finitude/start", json.dumps(self._own_start)))
 
     def compare_facts(self) -> None:
         """With those of rank 0, if it has written them."""
         self.write_facts()
+        self._compare_clocks()
         if self._is_done or self._own_start is None or (store := _store()) is None:
             return
         found = _in_store(lambda: store.get("finitude/start") if store.check(["finitude/start"]) else None)
@@ -119,6 +125,21 @@ class RankChecks:
             rank = ranks.world()[0]
             more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
             text = f"rank {rank} was not started as rank 0: {', '.join(others[:MOST_NAMED])}{more}"
+            self._report.advise(KIND_OF_START, None, text)
+
+    def _compare_clocks(self):
+        """What another rank wrote before lies in the past: else its clock is ahead of this one's. Rank 0 looks at who
+        wrote last, the others at rank 0. By how much is a lower bound: it is not known how long ago that was."""
+        if self._has_compared_clocks or self._own_start is None or (store := _store()) is None:
+            return
+        key = f"finitude/clock/{'others' if ranks.world()[0] == 0 else 'first'}"
+        found = _in_store(lambda: store.get(key).decode() if store.check([key]) else None)
+        if found is None:
+            return
+        self._has_compared_clocks = True
+        other, written = found.split(" ")
+        if (ahead := float(written) - time.time()) > MOST_SKEW_S:
+            text = f"the clock of rank {other} is at least {ahead:.1f} s ahead of that of rank {ranks.world()[0]}"
             self._report.advise(KIND_OF_START, None, text)
 
     # -- the bits of replicas ------------------------------------------------------------------
