@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import difflib
 import functools
+import math
 
 import torch  # the engine's libraries must be loaded first
 
@@ -210,7 +211,8 @@ def watch(
         experiments: time in seconds for trying the fix and other changes on a bad step; 0: none (60).
         stream_gradients: "auto", "on" or "off": read gradients on a GPU while backward computes others ("auto").
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
-            vanishing, scale, dead, clipping, norm, no-learning, headroom, vanishing-depth, exploding-depth ("all").
+            vanishing, scale, dead, clipping, norm, no-learning, headroom, vanishing-depth, exploding-depth,
+            logits, attention ("all").
         grad_warn: a 2-norm of all gradients above it is warned of as "norm"; 0: none is (0).
         checkpoints: "warn", "refuse", "quarantine" or "off": what to do where a checkpoint that is written holds NaN,
             Inf or an impossible value ("warn").
@@ -372,10 +374,14 @@ def save(name: str, tensor: Tensor, *, gradient: bool = False, values: bool = Fa
 
 def metrics() -> dict[str, Any]:
     """The newest values of the running training, for a logger of the program's own: {"step", "loss",
-    "gradient_absmax", "learning_rate", "warnings", "alarms", "skips"}; {} where nothing is watched.
+    "gradient_absmax", "learning_rate", "gradient_norm", "headroom_bits", "gradient_growth", "warnings", "alarms",
+    "skips"}; {} where nothing is watched.
 
     Of several optimizers those of the one with the most steps. step: that of the last applied step, counted from 0;
-    None before it. skips: steps that a GradScaler skipped, and windows that the script dropped. A value that is not
+    None before it. gradient_norm: the 2-norm of all gradients in float64, before clipping where clip_grad_norm_
+    computed it; None on a GPU without clipping. headroom_bits: from the largest gradient to the largest number of the
+    narrowest dtype among the gradients. gradient_growth: how many times the median of the first 16 steps the largest
+    gradient is. skips: steps that a GradScaler skipped, and windows that the script dropped. A value that is not
     known is None. Reads up to 4096 records: meant for each logged step, not for an inner loop. A step on a GPU may be
     missing until its verdict has come.
     """
@@ -383,14 +389,20 @@ def metrics() -> dict[str, Any]:
     if session is None:
         return {}
     counters = _native.counters()
-    steps = (_native.ring_steps(ordinal)[-1:] for ordinal in range(counters["optimizers"]))
-    newest = max((found[0] for found in steps if found), key=lambda found: found[0], default=(None,) * 4)
+    steps = ((_native.ring_steps(ordinal)[-1:], ordinal) for ordinal in range(counters["optimizers"]))
+    known = ((found[0], ordinal) for found, ordinal in steps if found)
+    newest, of = max(known, key=lambda one: one[0][0], default=((None,) * 4, -1))
+    figures = _native.step_figures(of, newest[2]) if newest[2] is not None else (math.nan,) * 3
     return {
         **dict(zip(("step", "loss", "gradient_absmax", "learning_rate"), newest)),
+        **{key: None if math.isnan(value) else value for key, value in zip(_FIGURES, figures)},
         "warnings": len(session.report.warnings),
         "alarms": len(session.report.alarms) + session.report.alarms_left_out,
         "skips": counters["scaler_skips"] + counters["handled_by_script"],
     }
+
+
+_FIGURES = ("gradient_norm", "headroom_bits", "gradient_growth")  # of _native.step_figures
 
 
 @_with_nearest

@@ -8,6 +8,7 @@
 #include "rewind/rewind_torch.h"
 #include "rewind/step_calls_torch.h"
 #include "standby/last_step_torch.h"
+#include "standby/step_reach_torch.h"
 #include "standby/step_signals_torch.h"
 #include "standby/step_store_torch.h"
 #include "standby/tape_level_torch.h"
@@ -40,6 +41,7 @@ void connect_listeners() {
   l.step_is_good = &tape_step_is_good;
   l.applied = &note_applied;
   l.recorded = [](const OptimizerEntry& entry, const record::StepRecord& step, bool has_marks) {
+    look_at_reach(entry);
     store_step(entry, step, has_marks);
     const bool warns = watch_signals(entry, step, has_marks);
     return verified_has_news() || warns;
@@ -54,7 +56,10 @@ void connect_listeners() {
   l.step_over = &tape_step_ends;
   l.training_batch_given = &template_batch_given;
   l.start_lost = &forget_window_start;
-  l.switched_off = [] { set_tape_level(0); };
+  l.switched_off = [] {
+    set_tape_level(0);
+    set_reach_looks(false);
+  };
 }
 
 }  // namespace finitude::bindings

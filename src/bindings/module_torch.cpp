@@ -119,7 +119,9 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("set_on", [](bool on) {
     live().on = on;
-    if (!on) leave_devices(false);
+    if (on) return;
+    leave_devices(false);
+    forget_signals();  // a step that is looked at has a callback of torch's
   });
   m.def("is_on", [] { return live().on; });
   m.def("set_keeps_window_start", [](bool keeps) {

@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <cstdint>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -22,6 +23,13 @@ void define_signal(py::module_& m) {
   m.def("open_store", &open_store);
   m.def("close_store", &close_store);
   m.def("name_in_store", &name_in_store);
+  m.def("store_tensor", &store_tensor, py::arg("index"), py::arg("name"), py::arg("step"), py::arg("absmax"));
+  // (2-norm of all gradients, headroom in bits, growth of the largest gradient) of the last step of that optimizer,
+  // given its largest gradient; NaN: not known.
+  m.def("step_figures", [](std::uint32_t ordinal, double grad_absmax) {
+    const StepFigures figures = figures_of(ordinal, grad_absmax);
+    return std::tuple(stored_gradient_norm(ordinal), figures.headroom_bits, figures.gradient_growth);
+  });
   m.def("note_event_in_store", &note_event_in_store, py::arg("ordinal"), py::arg("step"), py::arg("event"));
   // (index of the last value before the growth, factor per value, may it have begun earlier) of what grew to the end of
   // the series, or None.

@@ -14,6 +14,8 @@ std::string name_of(const signal::Warning& warning, const std::vector<std::strin
   using signal::Quantity;
   const bool is_of_all =
       warning.what == signal::What::kGrowth && warning.of != Quantity::kWeight && warning.is_widespread;
+  if (warning.what == signal::What::kLogits || warning.what == signal::What::kAttention)
+    return std::string(signal::word(warning.what));
   if (warning.parameter == signal::kNoParameter || is_of_all)
     return std::string(signal::word(warning.of == Quantity::kLoss ? Quantity::kLoss : Quantity::kGradient));
   return name_at(warning.parameter, names);

@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cmath>
 #include <cstdint>
+#include <span>
 
 namespace finitude::observe {
 
@@ -22,6 +24,25 @@ struct GradMark {
 
 // 0 where the tensor has none.
 std::uint32_t version_of(const c10::TensorImpl& impl);
+
+// The 2-norm of all of them. Negative: one was not read, or there is none. The norms of the parts are scaled by the
+// largest one, so that it overflows only where float64 cannot hold it.
+inline double norm_of_all(std::span<const GradMark> marks) noexcept {
+  double largest = -1;
+  for (const GradMark& mark : marks) {
+    if (mark.grad == nullptr) continue;
+    if (!(mark.norm >= 0)) return -1;
+    if (mark.norm > largest) largest = mark.norm;
+  }
+  if (!(largest > 0) || std::isinf(largest)) return largest;
+  double squares = 0;
+  for (const GradMark& mark : marks) {
+    if (mark.grad == nullptr) continue;
+    const double part = mark.norm / largest;
+    squares += part * part;
+  }
+  return largest * std::sqrt(squares);
+}
 
 // Reads the values, of a sparse gradient after coalescing. What cannot be read is taken for clean.
 GradMark judge_gradient(const at::Tensor& gradient);

@@ -186,7 +186,7 @@ const Shape kAdvisory{{{"kind", kText, true},
                        {"capsule", kTextOrNull}}};
 const Shape kWarning{{{"what", kText, true,
                        "growth|spike|vanishing|scale|dead|clipping|norm|no-learning|headroom|"
-                       "vanishing-depth|exploding-depth"},
+                       "vanishing-depth|exploding-depth|logits|attention"},
                       {"name", kText, true},
                       {"step", kCount, true},
                       {"since", kCount, true},

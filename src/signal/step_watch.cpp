@@ -76,6 +76,11 @@ bool StepWatch::note(const Sample& sample, std::span<const float> gradients) {
   return !pending_.empty();
 }
 
+double StepWatch::gradient_growth(double grad_absmax) const noexcept {
+  const bool is_known = gradient_.pushed() >= kFirstSteps && grad_absmax > 0;
+  return is_known ? grad_absmax / std::exp(first_gradient_) : std::numeric_limits<double>::quiet_NaN();
+}
+
 std::vector<Warning> StepWatch::take() { return std::exchange(pending_, {}); }
 
 bool StepWatch::loss_fell_since(std::uint64_t steps) const noexcept {

@@ -41,6 +41,8 @@ class StepWatch {
   // known. Returns whether there is a warning to take.
   bool note(const Sample& sample, std::span<const float> gradients = {});
   std::vector<Warning> take();
+  // How many times the median of the first steps this magnitude of all gradients is. NaN: those steps are not over.
+  double gradient_growth(double grad_absmax) const noexcept;
 
  private:
   // What was warned of last of one kind. It is said again when it has become ten times worse, then a hundred times,

@@ -183,5 +183,14 @@ TEST(StepWatch, WarningsComeBackFromJson) {
   EXPECT_EQ(as_json(from_json(as_json(run.warnings))), as_json(run.warnings));
 }
 
+TEST(StepWatch, GrowthIsOfTheFirstSteps) {
+  StepWatch watch;
+  EXPECT_TRUE(std::isnan(watch.gradient_growth(1)));
+  for (std::uint64_t i = 0; i < 40; ++i)
+    watch.note({.step = i, .loss = 1, .grad_absmax = i < 20 ? 0.5 : 4.0, .lr = 0.1});
+  EXPECT_NEAR(watch.gradient_growth(4), 8, 1e-9);
+  EXPECT_TRUE(std::isnan(watch.gradient_growth(0)));
+}
+
 }  // namespace
 }  // namespace finitude::signal

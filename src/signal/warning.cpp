@@ -49,6 +49,10 @@ std::string_view word(What what) noexcept {
       return "vanishing-depth";
     case What::kExplodingDepth:
       return "exploding-depth";
+    case What::kLogits:
+      return "logits";
+    case What::kAttention:
+      return "attention";
   }
   return "";
 }
@@ -154,6 +158,11 @@ std::string in_words(const Warning& w, const std::string& name, const std::strin
     case What::kVanishingDepth:
     case What::kExplodingDepth:
       return depth_in_words(w, name, last_name);
+    case What::kLogits:
+    case What::kAttention:
+      return "the logits of " + std::string(w.what == What::kLogits ? "the loss" : "attention") + " reach " +
+             figure(w.to) + ", " + figure(w.to / w.from) + " times those of the first steps, by " + figure(w.factor) +
+             " a step" + since + ": a softmax of them gives one 1, and zeros without a gradient" + rate;
   }
   return "";
 }

@@ -22,13 +22,16 @@ enum class What : std::uint8_t {
   kNoLearning,
   kHeadroom,
   kVanishingDepth,
-  kExplodingDepth
+  kExplodingDepth,
+  kLogits,
+  kAttention
 };
-inline constexpr What kAllWhats[] = {What::kGrowth,   What::kSpike,          What::kVanishing,     What::kScale,
-                                     What::kDead,     What::kClipping,       What::kNorm,          What::kNoLearning,
-                                     What::kHeadroom, What::kVanishingDepth, What::kExplodingDepth};
+inline constexpr What kAllWhats[] = {What::kGrowth,   What::kSpike,          What::kVanishing,      What::kScale,
+                                     What::kDead,     What::kClipping,       What::kNorm,           What::kNoLearning,
+                                     What::kHeadroom, What::kVanishingDepth, What::kExplodingDepth, What::kLogits,
+                                     What::kAttention};
 // "growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning", "headroom", "vanishing-depth",
-// "exploding-depth".
+// "exploding-depth", "logits", "attention".
 std::string_view word(What what) noexcept;
 
 // Of growth: of what.

@@ -20,8 +20,10 @@
 #include "pyhost/object_python.h"
 #include "signal/depth_watch.h"
 #include "signal/headroom_watch.h"
+#include "signal/reach_watch.h"
 #include "signal/step_watch.h"
 #include "signal/weight_watch.h"
+#include "standby/step_reach_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -38,6 +40,7 @@ struct Watches {
   signal::WeightWatch weights;
   signal::HeadroomWatch headroom;
   signal::DepthWatch depth;
+  signal::ReachWatch logits{signal::What::kLogits}, attention{signal::What::kAttention};
   Shapes shapes;
   std::uint32_t passes = 0;             // over the weights, that have been looked at
   std::vector<signal::Warning> others;  // than those of `steps`
@@ -129,6 +132,13 @@ bool look_at_weights(const OptimizerEntry& entry, const record::StepRecord& step
   return !watches->others.empty();
 }
 
+bool look_at_softmax(const record::StepRecord& step, Watches* watches) {
+  const observe::SoftmaxReach reach = reach_of_step();
+  if (const auto one = watches->logits.note(step.step, step.lr, reach.logits)) watches->others.push_back(*one);
+  if (const auto one = watches->attention.note(step.step, step.lr, reach.attention)) watches->others.push_back(*one);
+  return !watches->others.empty();
+}
+
 bool look_at_parameters(const OptimizerEntry& entry, const record::StepRecord& step, std::span<const float> gradients,
                         Watches* watches) {
   // Where clipping has proved them finite no gradient was read, and each has the norm of all for its magnitude.
@@ -152,13 +162,17 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
   auto found = s.watches.find(entry.ordinal);
   if (found == s.watches.end()) {
     const double limit = limit_of(entry);
-    found =
-        s.watches
-            .try_emplace(
-                entry.ordinal,
-                Watches{
-                    signal::StepWatch(limit, s.norm_limit), signal::WeightWatch(limit), {}, {}, {}, entry.passes, {}})
-            .first;
+    found = s.watches
+                .try_emplace(entry.ordinal, Watches{signal::StepWatch(limit, s.norm_limit),
+                                                    signal::WeightWatch(limit),
+                                                    {},
+                                                    {},
+                                                    signal::ReachWatch(signal::What::kLogits),
+                                                    signal::ReachWatch(signal::What::kAttention),
+                                                    {},
+                                                    entry.passes,
+                                                    {}})
+                .first;
   }
   s.gradients.clear();
   if (has_marks) {
@@ -166,12 +180,13 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
       s.gradients.push_back(mark.grad == nullptr ? -1.0f : static_cast<float>(mark.absmax));
   }
   const bool weights_have_news = look_at_weights(entry, step, &found->second);
+  const bool softmax_has_news = look_at_softmax(step, &found->second);
   const bool parameters_have_news = look_at_parameters(entry, step, s.gradients, &found->second);
   const bool steps_have_news =
       found->second.steps.note({step.step, step.loss, step.grad_absmax, step.lr, record::loss_scale(step.flags),
                                 norm_of(entry, step.grad_absmax, s.norm_limit), entry.clip_max},
                                s.gradients);
-  return weights_have_news || parameters_have_news || steps_have_news;
+  return weights_have_news || softmax_has_news || parameters_have_news || steps_have_news;
 }
 
 bool warn(OptimizerEntry& entry) {
@@ -183,13 +198,31 @@ bool warn(OptimizerEntry& entry) {
   return text && call_cold("on_warning", entry.self, text.get());
 }
 
-void forget_signals_of(const OptimizerEntry& entry) { (*the_signals).watches.erase(entry.ordinal); }
+StepFigures figures_of(std::uint32_t ordinal, double grad_absmax) {
+  StepFigures figures{std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
+  const auto found = (*the_signals).watches.find(ordinal);
+  if (found == (*the_signals).watches.end()) return figures;
+  const double narrowest = found->second.shapes.narrowest;
+  if (grad_absmax > 0 && narrowest < std::numeric_limits<double>::max())
+    figures.headroom_bits = std::log2(narrowest / grad_absmax);
+  figures.gradient_growth = found->second.steps.gradient_growth(grad_absmax);
+  return figures;
+}
 
-void forget_signals() { (*the_signals).watches.clear(); }
+void forget_signals_of(const OptimizerEntry& entry) {
+  (*the_signals).watches.erase(entry.ordinal);
+  forget_reach_of(entry);
+}
+
+void forget_signals() {
+  (*the_signals).watches.clear();
+  set_reach_looks((*the_signals).on);
+}
 
 void set_signals(bool on, double norm_limit) {
   (*the_signals).on = on;
   (*the_signals).norm_limit = norm_limit;
+  set_reach_looks(on);
   forget_signals();
 }
 

@@ -1,5 +1,6 @@
 #include "standby/step_store_torch.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "rewind/loader_datasets_python.h"
 #include "rewind/loader_torch.h"
 #include "rewind/rewind_torch.h"
+#include "standby/step_reach_torch.h"
 #include "store/batch_rows.h"
 #include "store/writer_posix.h"
 
@@ -21,12 +23,17 @@ namespace {
 
 struct Store {
   std::unique_ptr<store::Writer> writer;
-  std::unordered_map<std::uint32_t, std::uint32_t> passes;  // over the weights, that were stored, by ordinal
-  std::vector<float> gradients, weights, norms;             // of the step being stored
-  std::vector<UsedBatch> used;                              // by it
-  std::vector<std::byte> ids;                               // of one of them
-  store::RowsWriter rows;                                   // of all
-  std::uint32_t named_datasets = 0;                         // whose names the writer has
+  struct Last {
+    std::uint32_t passes = 0;  // over the weights, that were stored
+    double gradient_norm = std::numeric_limits<double>::quiet_NaN();
+  };
+  std::unordered_map<std::uint32_t, Last> last;  // by ordinal
+  std::vector<float> gradients, weights, norms;  // of the step being stored
+  std::vector<UsedBatch> used;                   // by it
+  std::vector<std::byte> ids;                    // of one of them
+  store::RowsWriter rows;                        // of all
+  std::uint32_t named_datasets = 0;              // whose names the writer has
+  std::vector<bool> named_tensors;               // by index
   bool keeps_rows = true;
 };
 
@@ -107,7 +114,8 @@ void add_batches(const OptimizerEntry& entry, store::StepRow* row) {
 std::string open_store(const std::string& path, const std::map<std::string, std::string>& info) {
   (void)close_store();
   Store& s = *the_store;
-  s.passes.clear();
+  s.last.clear();
+  s.named_tensors.clear();
   s.named_datasets = 0;
   const auto rows = info.find("rows");
   s.keeps_rows = rows == info.end() || rows->second != "off";
@@ -152,6 +160,9 @@ void store_step(const OptimizerEntry& entry, const record::StepRecord& step, boo
   row.gradient_absmax = step.grad_absmax;
   row.learning_rate = step.lr;
   if (const float scale = record::loss_scale(step.flags); scale > 0) row.loss_scale = static_cast<double>(scale);
+  const observe::SoftmaxReach reach = reach_of_step();
+  if (reach.logits > 0) row.logits_absmax = reach.logits;
+  if (reach.attention > 0) row.attention_absmax = reach.attention;
   s.gradients.clear();
   s.norms.clear();
   if (has_marks) {
@@ -164,9 +175,10 @@ void store_step(const OptimizerEntry& entry, const record::StepRecord& step, boo
   row.gradients = s.gradients;
   row.norms = s.norms;
   s.weights.clear();
-  std::uint32_t& passes = s.passes.try_emplace(entry.ordinal, entry.passes).first->second;
-  if (passes != entry.passes) {
-    passes = entry.passes;
+  Store::Last& last = s.last.try_emplace(entry.ordinal, Store::Last{entry.passes}).first->second;
+  last.gradient_norm = row.gradient_norm;
+  if (last.passes != entry.passes) {
+    last.passes = entry.passes;
     for (const ReadWeight& one : entry.weights) s.weights.push_back(one.absmax);
   }
   row.weights = s.weights;
@@ -192,6 +204,27 @@ void note_event_in_store(std::uint32_t ordinal, std::uint64_t step, const std::s
   s.writer->push(row);
 }
 
-void forget_stored_passes_of(const OptimizerEntry& entry) { (*the_store).passes.erase(entry.ordinal); }
+void forget_stored_passes_of(const OptimizerEntry& entry) { (*the_store).last.erase(entry.ordinal); }
+
+double stored_gradient_norm(std::uint32_t ordinal) {
+  const auto found = (*the_store).last.find(ordinal);
+  return found != (*the_store).last.end() ? found->second.gradient_norm : std::numeric_limits<double>::quiet_NaN();
+}
+
+void store_tensor(std::uint32_t index, const std::string& name, std::uint64_t step, double absmax) {
+  Store& s = *the_store;
+  if (!s.writer || index >= store::kMostTensors) return;
+  const std::uint32_t ordinal = store::kFirstTensor + index;
+  if (index >= s.named_tensors.size()) s.named_tensors.resize(index + 1);
+  if (!s.named_tensors[index]) s.writer->name(ordinal, {.class_name = name, .is_tensor = true});
+  s.named_tensors[index] = true;
+  store::StepRow row;
+  row.step = step;
+  row.optimizer = ordinal;
+  row.time_ns =
+      static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  row.gradient_absmax = absmax;
+  s.writer->push(row);
+}
 
 }  // namespace finitude::bindings

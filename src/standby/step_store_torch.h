@@ -27,6 +27,10 @@ void store_step(const OptimizerEntry& entry, const record::StepRecord& step, boo
 // An event of a step: "alarm", "spike" or "warning". Its rows stay in the store; those of an alarm, which may not be
 // applied, are put there.
 void note_event_in_store(std::uint32_t ordinal, std::uint64_t step, const std::string& event);
+// Of the step that was stored last of the optimizer with that ordinal; NaN: not known.
+double stored_gradient_norm(std::uint32_t ordinal);
+// A value of a tensor that the program named (watch(tensors=)), as this step begins. index: of the name, from 0 on.
+void store_tensor(std::uint32_t index, const std::string& name, std::uint64_t step, double absmax);
 void forget_stored_passes_of(const OptimizerEntry& entry);
 
 }  // namespace finitude::bindings

@@ -22,8 +22,9 @@ CREATE TABLE batch(optimizer TEXT, step INTEGER, micro_batch INTEGER, dataset IN
 PRAGMA user_version = 1;
 )";
 static_assert(kSchemaVersion == 1);
-constexpr const char* kQuantityNames[] = {"loss",          "gradient_norm", "gradient_absmax",
-                                          "learning_rate", "loss_scale",    "step_seconds"};
+constexpr const char* kQuantityNames[] = {"loss",       "gradient_norm", "gradient_absmax", "learning_rate",
+                                          "loss_scale", "step_seconds",  "logits_absmax",   "attention_absmax"};
+constexpr const char* kOfTensor = "tensor_absmax";
 constexpr const char* kEventNames[] = {nullptr, "warning", "spike", "alarm"};  // by StepEvent
 constexpr int kBusyMs = 5000;
 
@@ -117,6 +118,10 @@ void Database::name(std::uint32_t optimizer, OptimizerNames names) {
   made.name = names.class_name + (number == 1 ? "" : " (" + std::to_string(number) + ")");
   made.parameters = std::move(names.parameters);
   made.dtypes = std::move(names.dtypes);
+  if (names.is_tensor) {
+    made.whole.push_back({.series = Series(kOfOptimizer), .quantity = kOfTensor, .optimizer = optimizer});
+    return;
+  }
   for (const char* quantity : kQuantityNames)
     made.whole.push_back({.series = Series(kOfOptimizer), .quantity = quantity, .optimizer = optimizer});
 }
@@ -151,9 +156,10 @@ void Database::add(const StepRow& row, double time) {
   add_batches(row);
   if (!row.is_applied) return;
   Optimizer& optimizer = found->second;
+  if (row.optimizer >= kFirstTensor) return add_value(optimizer.whole.front(), row.step, time, row.gradient_absmax);
   const double seconds = optimizer.has_stepped ? time - optimizer.last_time : std::numeric_limits<double>::quiet_NaN();
-  const double values[] = {row.loss,          row.gradient_norm, row.gradient_absmax,
-                           row.learning_rate, row.loss_scale,    seconds};
+  const double values[] = {row.loss,       row.gradient_norm, row.gradient_absmax, row.learning_rate,
+                           row.loss_scale, seconds,           row.logits_absmax,   row.attention_absmax};
   for (std::size_t i = 0; i < std::size(values); ++i) add_value(optimizer.whole[i], row.step, time, values[i]);
   add_values(optimizer.gradients, "gradient_absmax", row, time, row.gradients);
   add_values(optimizer.weights, "weight_absmax", row, time, row.weights);

@@ -32,10 +32,14 @@ inline constexpr std::size_t kMostBatches = 100'000, kMostBatchBytes = std::size
 // A point covers at least this much. The number of steps of a parameter's point bounds the bytes per step.
 inline constexpr Interval kOfOptimizer{1, 0.05}, kOfParameter{32, 1.0};
 
+// A tensor that the program named has rows as an optimizer has; their gradient_absmax is its largest magnitude.
+inline constexpr std::uint32_t kFirstTensor = 1u << 31, kMostTensors = 32;
+
 struct OptimizerNames {
-  std::string class_name;
-  std::vector<std::string> parameters;   // in order; those of parameters that are added later are their numbers
-  std::vector<std::string> dtypes = {};  // of the parameters, as torch names them ("float32"); may be shorter
+  std::string class_name;                    // or the name of a tensor
+  std::vector<std::string> parameters = {};  // in order; those of parameters that are added later are their numbers
+  std::vector<std::string> dtypes = {};      // of the parameters, as torch names them ("float32"); may be shorter
+  bool is_tensor = false;
 };
 
 struct DatasetName {

@@ -54,6 +54,25 @@ StepRow row_of(std::uint64_t step, double loss, std::span<const float> gradients
   return row;
 }
 
+TEST_F(StoreDatabase, ATensorHasOneSeries) {
+  database_->name(0, {"Adam", {"w"}});
+  database_->name(kFirstTensor, {.class_name = "average", .is_tensor = true});
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    StepRow row = row_of(step, 1.0);
+    row.logits_absmax = 7.0;
+    database_->add(row, 1.0 + static_cast<double>(step));
+    StepRow tensor = row_of(step, 1.0);
+    tensor.optimizer = kFirstTensor;
+    tensor.gradient_absmax = static_cast<double>(step);
+    database_->add(tensor, 1.0 + static_cast<double>(step));
+  }
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT count(*) FROM series WHERE optimizer = 'average'"), 1);
+  const std::string of = " FROM point JOIN series ON series.id = point.series WHERE quantity = ";
+  EXPECT_EQ(ask("SELECT max(max)" + of + "'tensor_absmax' AND optimizer = 'average'"), 2);
+  EXPECT_EQ(ask("SELECT max(max)" + of + "'logits_absmax' AND optimizer = 'Adam'"), 7);
+}
+
 TEST_F(StoreDatabase, IsReadWhileItIsWritten) {
   database_->name(0, {"Adam", {"w", "b"}});
   const std::vector<float> values = {0.5f, -1.0f, 2.0f};  // the second has no gradient; the third came later

@@ -23,7 +23,7 @@ struct StepRow {
   std::uint32_t optimizer = 0;  // its ordinal
   std::uint64_t time_ns = 0;    // monotonic clock
   double loss = std::numeric_limits<double>::quiet_NaN(), gradient_norm = loss, gradient_absmax = loss,
-         learning_rate = loss, loss_scale = loss;
+         learning_rate = loss, loss_scale = loss, logits_absmax = loss, attention_absmax = loss;
   // Largest magnitudes of each parameter, in order; negative: none. Empty: not looked at in this step.
   std::span<const float> gradients, weights;
   std::span<const float> norms = {};   // of each parameter's gradient, as many as `gradients`, or empty
@@ -63,7 +63,9 @@ class StepQueue {
                                         std::bit_cast<std::uint64_t>(row.gradient_absmax),
                                         std::bit_cast<std::uint64_t>(row.learning_rate),
                                         std::bit_cast<std::uint64_t>(row.loss_scale),
-                                        row.batches.size()};
+                                        row.batches.size(),
+                                        std::bit_cast<std::uint64_t>(row.logits_absmax),
+                                        std::bit_cast<std::uint64_t>(row.attention_absmax)};
     copy_in(head * 8, words, sizeof words);
     copy_in((head + kHead) * 8, row.gradients.data(), row.gradients.size_bytes());
     std::uint64_t at = (head + kHead) * 8 + row.gradients.size_bytes();
@@ -99,6 +101,8 @@ class StepQueue {
     row->gradient_absmax = std::bit_cast<double>(words[6]);
     row->learning_rate = std::bit_cast<double>(words[7]);
     row->loss_scale = std::bit_cast<double>(words[8]);
+    row->logits_absmax = std::bit_cast<double>(words[10]);
+    row->attention_absmax = std::bit_cast<double>(words[11]);
     row->gradients = std::span(floats).first(gradients);
     row->weights = std::span(floats).subspan(gradients, weights);
     row->norms = std::span(floats).last(norms);
@@ -114,7 +118,7 @@ class StepQueue {
   std::uint64_t left_out() const noexcept { return left_out_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr std::size_t kHead = 10;
+  static constexpr std::size_t kHead = 12;
 
   // At this byte of an endless queue, which wraps around in memory.
   void copy_in(std::uint64_t at, const void* from, std::size_t size) noexcept {

@@ -16,7 +16,7 @@ TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
     given.assign(step % 7, static_cast<float>(step));
     const std::vector<float> weights(step % 4, -static_cast<float>(step));
     const std::vector<float> norms(step % 3 == 0 ? given.size() : 0, 2.0f * static_cast<float>(step));
-    ASSERT_TRUE(queue.push({step, 3, step * 2, 1.5, 2.5, 3.5, 4.5, 5.5, given, weights, norms}));
+    ASSERT_TRUE(queue.push({step, 3, step * 2, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, given, weights, norms}));
     ASSERT_TRUE(queue.pop(&out, &memory));
     EXPECT_EQ(out.step, step);
     EXPECT_EQ(out.optimizer, 3u);
@@ -26,6 +26,8 @@ TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
     EXPECT_EQ(out.gradient_absmax, 3.5);
     EXPECT_EQ(out.learning_rate, 4.5);
     EXPECT_EQ(out.loss_scale, 5.5);
+    EXPECT_EQ(out.logits_absmax, 6.5);
+    EXPECT_EQ(out.attention_absmax, 7.5);
     EXPECT_EQ(std::vector<float>(out.gradients.begin(), out.gradients.end()), given);
     EXPECT_EQ(std::vector<float>(out.weights.begin(), out.weights.end()), weights);
     EXPECT_EQ(std::vector<float>(out.norms.begin(), out.norms.end()), norms);
@@ -59,7 +61,7 @@ TEST(StoreQueue, FullQueueDropsRowsAndCountsThem) {
   StepQueue queue(512);
   int pushed = 0;
   while (queue.push({})) ++pushed;
-  EXPECT_EQ(pushed, 512 / 8 / 10);
+  EXPECT_EQ(pushed, 512 / 8 / 12);
   EXPECT_FALSE(queue.push({}));
   EXPECT_EQ(queue.left_out(), 2u);
   StepRow out;

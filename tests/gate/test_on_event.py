@@ -215,6 +215,7 @@ def test_watch_takes_a_function_and_metrics_are_known(tmp_path):
     assert finitude.metrics() == {}
     print(found["step"], found["alarms"], found["warnings"], found["skips"], found["learning_rate"])
     print(0 < found["loss"] < 100, 0 < found["gradient_absmax"] < 100, sorted(found))
+    print(0 < found["gradient_norm"] < 100, 100 < found["headroom_bits"] < 140, found["gradient_growth"])
     print([event["kind"] for event in delivered if event["kind"] != "start"], delivered[-1]["outcome"])
     """
     helpers.write_script(tmp_path, helpers.TRAINING + textwrap.dedent(text))
@@ -222,9 +223,10 @@ def test_watch_takes_a_function_and_metrics_are_known(tmp_path):
     assert got.code == 0, got.text()
     lines = got.out.splitlines()
     assert lines[0].startswith("2 1 0 0 0.1")
-    keys = ["alarms", "gradient_absmax", "learning_rate", "loss", "skips", "step", "warnings"]
-    assert lines[1] == f"True True {keys}"
-    assert lines[2] == "['alarm', 'alarm', 'end'] alarm"
+    keys = ["alarms", "gradient_absmax", "gradient_growth", "gradient_norm", "headroom_bits", "learning_rate"]
+    assert lines[1] == f"True True {[*keys, 'loss', 'skips', 'step', 'warnings']}"
+    assert lines[2] == "True True None"
+    assert lines[3] == "['alarm', 'alarm', 'end'] alarm"
 
 
 def test_a_function_is_not_called_while_a_step_runs_again():

@@ -8,6 +8,7 @@ import pytest
 import helpers
 from finitude.base.config import UsageError
 from finitude.session import watched_tensors
+from finitude.store import reader
 
 # The average takes in a NaN after step 2; a function's average is bound again each step and takes in one after step 4.
 # Step 5 has a bad loss.
@@ -69,6 +70,14 @@ def test_a_skipped_step_keeps_earlier_updates(program):
 def test_nan_of_a_function_is_an_advisory(program):
     advisories = json.loads(program.out.splitlines()[2])
     assert advisories == [["watched-tensor", 5, "mean holds 2 NaN as the step begins"]]
+
+
+def test_each_has_a_series_in_the_store(program):
+    with reader.Store(str(next(program.folder.glob("finitude-runs/*/store.sqlite")))) as store:
+        found = {s.optimizer: store.points(s.id) for s in store.series() if s.quantity == "tensor_absmax"}
+    assert set(found) == {"average", "count", "mean"}
+    assert [max(p.max for p in found["count"]), found["count"][-1].last_step] == [7.0, 7]
+    assert max(p.max for p in found["average"]) == 1.5  # with the NaN of an element left out
 
 
 def test_a_failing_function_is_said_once(program):

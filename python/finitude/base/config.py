@@ -34,6 +34,8 @@ WARNINGS = (
     "headroom",
     "vanishing-depth",
     "exploding-depth",
+    "logits",
+    "attention",
 )
 
 MOST = 2**31 - 1  # of a whole number: the engine keeps it in 32 bits

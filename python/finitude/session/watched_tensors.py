@@ -2,7 +2,8 @@
 
 A tensor is one more persistent buffer: the engine copies it as a step begins, an alarm is raised where it holds NaN as
 the step ends and held none, and what the forward pass of a skipped step wrote is put back. What a function returns may
-be another tensor each time: it is read before each step, and a NaN in it is an advisory."""
+be another tensor each time: it is read before each step, and a NaN in it is an advisory. The largest magnitude of each
+is a series of the store."""
 
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from .step_calls import Units
 
 KIND = "watched-tensor"
+MOST_STORED = 32  # tensors that have a series
+LARGE, EVERY = 1 << 20, 16  # a tensor of more elements is read for it in one of so many steps
 
 
 def check(tensors: object) -> None:
@@ -42,7 +45,7 @@ def check(tensors: object) -> None:
 
 
 def before_step(optimizer: Optimizer, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-    """torch calls it before each step of any optimizer, once a function is given."""
+    """torch calls it before each step of any optimizer, once a tensor or a function is given."""
     session = native_callbacks.session
     if session is not None and os.getpid() == session.pid and not native_callbacks.runs_again():
         session.part(session.watched_tensors.look, optimizer, len(args) > 1 or "closure" in kwargs)
@@ -52,6 +55,7 @@ class WatchedTensors:
     def __init__(self, report: Report, units: Units):
         self._report, self._units = report, units
         self._functions: dict[str, Callable[[], Tensor]] = {}
+        self._given_names: list[str] = []  # of all, in the order in which they were given
         self._has_nan: set[str] = set()  # names of functions whose last tensor did
 
     def add(self, tensors: Mapping[str, Tensor | Callable[[], Tensor]]) -> bool:
@@ -64,11 +68,25 @@ class WatchedTensors:
         _native.watch_buffers(list(given.values()))
         self._units.watch_buffers(given.values())
         self._functions.update({name: it for name, it in tensors.items() if not isinstance(it, torch.Tensor)})
-        return bool(self._functions)
+        self._given_names += [name for name in tensors if name not in self._given_names]
+        return bool(tensors)
+
+    def _store(self, place, name, step, tensor):
+        """Into the series of the run: the largest magnitude as the step begins. Of a large tensor in some steps."""
+        if step % (1 if tensor.numel() <= LARGE else EVERY) == 0 and (absmax := _absmax(tensor)) is not None:
+            _native.store_tensor(place, name, step, absmax)
 
     def look(self, optimizer: Optimizer, has_closure: bool) -> None:
         """A step comes, which the gate has counted by now, unless it has a closure. NaN counts where the step before
         saw none."""
+        is_known = _native.is_registered(optimizer)
+        window = _native.window(optimizer) if is_known else None
+        step = window["step"] - (not has_closure) if window is not None else None
+        is_stored = window is not None and window["ordinal"] == 0 and step is not None and step >= 0
+        for place, name in enumerate(self._given_names[:MOST_STORED] if is_stored else ()):
+            held = sinks.named.get(name)
+            if (tensor := held() if held is not None else None) is not None and step is not None:
+                self._store(place, name, step, tensor)
         for name, function in list(self._functions.items()):
             try:
                 tensor = function()
@@ -78,10 +96,10 @@ class WatchedTensors:
                 del self._functions[name]
                 self._report.complain(f"tensors[{name!r}] of watch is not looked at: {type(e).__name__}: {e}", name)
                 continue
+            if is_stored and step is not None and name in self._given_names[:MOST_STORED]:
+                self._store(self._given_names.index(name), name, step, tensor)
             has_nan = _holds_nan(tensor)
             if has_nan and name not in self._has_nan:
-                is_known = _native.is_registered(optimizer)
-                step = _native.window(optimizer)["step"] - (not has_closure) if is_known else None
                 self._report.advise(KIND, step, f"{name} holds {count_text(tensor.detach())} as the step begins")
             self._has_nan = self._has_nan | {name} if has_nan else self._has_nan - {name}
 
@@ -93,3 +111,12 @@ def _holds_nan(tensor):
         return False
     statistics = _native.statistics(tensor)
     return statistics is not None and statistics["nan"] > 0
+
+
+@unseen
+def _absmax(tensor):
+    """Of its finite values; None on a device, and where there is none."""
+    if tensor.device.type != "cpu" or not has_memory(tensor):
+        return None
+    statistics = _native.statistics(tensor)
+    return None if statistics is None else float(statistics["absmax"])

@@ -16,6 +16,9 @@ const TITLES: [string, string, string, boolean][] = [
   ["gradient_absmax", "Largest gradient", "", true],
   ["learning_rate", "Learning rate", "", false],
   ["loss_scale", "Loss scale", "", true],
+  ["logits_absmax", "Largest logit of the loss", "", true],
+  ["attention_absmax", "Largest logit of attention", "", true],
+  ["tensor_absmax", "Largest value of each watched tensor", "", true],
   ["step_seconds", "Seconds per step", " s", false],
 ];
 
