@@ -148,8 +148,8 @@ double largest_of_attention(const at::Tensor& query, const at::Tensor& key, doub
     const auto* const first_k = reinterpret_cast<decltype(first_q)>(k.view.data);
     for (std::int64_t block = 0; block < blocks; block += every) {
       const std::int64_t key_block = block / heads * key_heads + block % heads * key_heads / heads;
-      most = std::max(most, largest_product(first_q, q, block * queries, queries, first_k, k, key_block * keys, keys,
-                                            is_causal));
+      most = std::max(
+          most, largest_product(first_q, q, block * queries, queries, first_k, k, key_block * keys, keys, is_causal));
     }
   });
   return most < 0 ? -1 : static_cast<double>(most) * scale;
@@ -162,7 +162,7 @@ void look_at_attention(const at::RecordFunction& fn) {
   if (!query.defined() || query.dim() < 1 || query.size(-1) <= 0) return;
   const bool is_causal = inputs.size() > 5 && inputs[5].isBool() && inputs[5].toBool();
   const double scale = inputs.size() > 6 && inputs[6].isDouble() ? std::abs(inputs[6].toDouble())
-                                                                  : 1 / std::sqrt(static_cast<double>(query.size(-1)));
+                                                                 : 1 / std::sqrt(static_cast<double>(query.size(-1)));
   raise_to(&attention_reach, largest_of_attention(query, inputs[1].toTensor(), scale, is_causal));
 }
 

@@ -150,6 +150,7 @@ Status Engine::finish() {
   Status status;
   safely([&] {
     finish_capsules();
+    close_store();
     status = write_reports();
     report_unwritten(status);
     std::error_code error;

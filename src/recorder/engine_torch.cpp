@@ -158,6 +158,7 @@ void Engine::begin(Watched& watched, bool* bad_at_start, StepResult* result) {
   watched.has_begun = true;
   watched.largest_at_start = watched.largest_parameter();
   watched.found_finite_at_start();
+  name_in_store(watched);
   std::optional<Alarm> alarm = alarm_at_start(watched, buffers_, policy_);
   if (!alarm) return;
   *bad_at_start = decide::vetoes(act(watched, std::move(*alarm), {}, Stepped::kNotYet, result));
@@ -258,6 +259,7 @@ void Engine::keep(Watched& watched, std::uint64_t step, double loss) {
   // A line search that has converged leaves zero gradients: that is its end, not a fault.
   if (!searches(watched.optimizer()))
     watched.count_zero_gradients(std::ranges::all_of(losses_, [](const Loss& one) { return one.value == 0; }));
+  store_step(watched, step, loss);
   for (const signal::Warning& warning : watched.keep_history(step, loss)) {
     if (!incident::is_wanted(warning.what, options_.warnings)) continue;
     const auto entry = incident::to_json(warning, watched.names(), watched.class_name());

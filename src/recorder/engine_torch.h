@@ -19,6 +19,7 @@
 #include "recorder/sameness_torch.h"
 #include "recorder/second_run_torch.h"
 #include "recorder/watched_torch.h"
+#include "store/writer_posix.h"
 
 namespace finitude::recorder {
 
@@ -27,7 +28,10 @@ using Closure = std::function<at::Tensor()>;
 class Engine {
  public:
   explicit Engine(RecorderOptions options);
-  ~Engine() { (void)finish(); }
+  ~Engine() {
+    (void)finish();
+    close_store();
+  }
 
   void watch(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, const NamedTensors& buffers);
   void watch(const at::Generator& generator);
@@ -83,6 +87,12 @@ class Engine {
   // Generators and buffers, as the step began.
   void put_back(Watched& watched);
   bool has_folder();
+  // engine_store_torch.cpp. Of an optimizer whose first step comes; of a step that is applied; at the end, and before
+  // the destructor of the writer, which must not run in the child of a fork.
+  void open_store();
+  void name_in_store(const Watched& watched);
+  void store_step(const Watched& watched, std::uint64_t step, double loss);
+  void close_store();
   void write_capsule(Watched& watched, incident::Alarm& alarm, SecondRun& run);
   // Capsules that are written beside the program: what has come of them; until there are none any more.
   void settle_capsules();
@@ -105,11 +115,14 @@ class Engine {
   std::vector<incident::ZeroRow> ended_in_zeros_;  // of optimizers that are no longer watched
   std::uint32_t next_ordinal_ = 0;
   int warning_lines_ = 0;
-  std::vector<Loss> losses_;                      // of the step that is open
-  NamedInputs inputs_, inputs_again_;             // of it, and of its second run
-  SecondRun* again_ = nullptr;                    // while a closure runs a second time
-  std::map<std::string, std::uint64_t> pending_;  // folder of a capsule that is being written -> its step
-  std::string folder_, no_folder_;                // the latter: why there is none
+  std::vector<Loss> losses_;                            // of the step that is open
+  NamedInputs inputs_, inputs_again_;                   // of it, and of its second run
+  SecondRun* again_ = nullptr;                          // while a closure runs a second time
+  std::map<std::string, std::uint64_t> pending_;        // folder of a capsule that is being written -> its step
+  std::string folder_, no_folder_;                      // the latter: why there is none
+  std::unique_ptr<store::Writer> store_;                // store.sqlite, where there is a folder that can hold it
+  std::vector<float> stored_gradients_, stored_norms_;  // of the step being stored
+  bool store_has_begun_ = false;
   bool on_, reported_unwritten_ = false, finished_ = false;
   bool inside_ = false;  // a step is open
 };

@@ -6,9 +6,9 @@
 namespace finitude::signal {
 namespace {
 
-constexpr double kMuch = 100;   // exp(-100) is 0 in float32: one weight is 1, and the others have no gradient
-constexpr double kGrown = 4;    // times what the training began with
-constexpr double kAgain = 10;   // times what was warned of last
+constexpr double kMuch = 100;  // exp(-100) is 0 in float32: one weight is 1, and the others have no gradient
+constexpr double kGrown = 4;   // times what the training began with
+constexpr double kAgain = 10;  // times what was warned of last
 
 }  // namespace
 
