@@ -27,6 +27,18 @@ def test_a_fault_ends_in_true_reports(tmp_path, case):
     assert not (found := cases.wrong(case, got)), f"{found}\n{got.text()}"
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["kill", "stop", "late", "vanish"])
+def test_a_fault_in_the_restarted_program_ends(tmp_path, kind):
+    """Rank 1, which made the value, is explained all the same. What a rank writes there is not seen: files are put back."""
+    case = Case("ddp", "stop", "restart", kind, 0)
+    got = checked(finitude(tmp_path, "run", "--report", "report.json", str(cases.PROGRAM), env=case.environment()))
+    assert not (found := cases.wrong(case, got)), f"{found}\n{got.text()}"
+    made = cases.alarm_of(got, 1)
+    assert made["rerun_by"] == "restart" and made["births"][0]["op"] == "aten::log", got.text()
+    assert cases.alarm_of(got, 0) is not None, got.text()
+
+
 def test_every_phase_and_kind_is_tried():
     every = cases.all_cases()
     assert len(set(every)) == len(every) >= 300
