@@ -287,6 +287,25 @@ TEST(MemoryCorruption, SharedMemoryWrittenByOtherCode) {
   }
 }
 
+// An operator that wrote a part of it has not left finite values in the rest.
+TEST(MemoryCorruption, WriterOfAPartIsNotWriterOfAll) {
+  for (const bool whole : {true, false}) {
+    B b;
+    auto memory = b.tensor({2, 3, 4, 5});
+    auto written = memory;
+    if (!whole) written.end = memory.end / 2;
+    b.op("aten::fill_", {{"self", written}}, {written}, {B::scalar("value", 1)});
+    const auto reader = b.op("aten::mul", {{"self", B::holding(memory, {2, 3, kNaN, 5})}}, {b.tensor({2, 3, kNaN, 5})});
+    auto& birth = b.born(reader);
+    birth.kind = "memory", birth.op = birth.node = birth.forward = record::kNone, birth.storage = memory.storage;
+    birth.first_reader = reader;
+    const Finding found = b.explained();
+    EXPECT_EQ(found.cause_class, "memory-corruption");
+    EXPECT_EQ(found.text.find("had left finite values") != std::string::npos, whole) << found.text;
+    EXPECT_EQ(found.text.find("aten::fill_ at model.py:1 wrote only a part") != std::string::npos, !whole);
+  }
+}
+
 TEST(MemoryCorruption, AnOpThatDoesNotRepeat) {
   B b;
   b.born(b.op("aten::mm", {{"self", b.tensor({1})}}, {b.tensor({kNaN})}));

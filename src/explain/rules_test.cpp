@@ -183,6 +183,24 @@ TEST(VarianceOfOne, StdAndTheHandWrittenCorrection) {
   EXPECT_EQ(twin.explained().cause_class, "overflow");
 }
 
+// The biased form is 0: where that is divided by, 1 in its place is what was tried with success.
+TEST(VarianceOfOne, AdviceIsOfTheEditThatWasVerified) {
+  B b;
+  b.born(b.op("aten::std", {{"self", b.tensor({3})}}, {b.tensor({kNaN})}, {B::scalar("correction", 1)}));
+  const Finding found = b.explained();
+  ASSERT_EQ(found.edits.size(), 2U);
+  EXPECT_EQ(found.edits[0].advice, "");
+  EXPECT_TRUE(found.fix_text.starts_with("use the biased form (correction=0)")) << found.fix_text;
+  EXPECT_EQ(found.edits[1].to, 1);
+  EXPECT_TRUE(found.edits[1].advice.starts_with("use 1 in its place")) << found.edits[1].advice;
+  B pooled;  // of two by a correction of two: not the biased form of one element
+  pooled.born(pooled.op("aten::var", {{"self", pooled.tensor({3, 4})}}, {pooled.tensor({kNaN})},
+                        {B::scalar("correction", 2)}));
+  const Finding other = pooled.explained();
+  ASSERT_EQ(other.edits.size(), 2U);
+  EXPECT_EQ(other.edits[1].advice, "");
+}
+
 TEST(NegativeDomain, CancellationIsNamedAndZeroIsInside) {
   B b;
   const auto v = b.tensor({-0.01, 0.02});
