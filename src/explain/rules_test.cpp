@@ -194,8 +194,8 @@ TEST(VarianceOfOne, AdviceIsOfTheEditThatWasVerified) {
   EXPECT_EQ(found.edits[1].to, 1);
   EXPECT_TRUE(found.edits[1].advice.starts_with("use 1 in its place")) << found.edits[1].advice;
   B pooled;  // of two by a correction of two: not the biased form of one element
-  pooled.born(pooled.op("aten::var", {{"self", pooled.tensor({3, 4})}}, {pooled.tensor({kNaN})},
-                        {B::scalar("correction", 2)}));
+  pooled.born(
+      pooled.op("aten::var", {{"self", pooled.tensor({3, 4})}}, {pooled.tensor({kNaN})}, {B::scalar("correction", 2)}));
   const Finding other = pooled.explained();
   ASSERT_EQ(other.edits.size(), 2U);
   EXPECT_EQ(other.edits[1].advice, "");

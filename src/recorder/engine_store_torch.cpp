@@ -53,8 +53,7 @@ void Engine::open_store() {
                     {"torch", TORCH_VERSION},
                     {"on_alarm", decide::name(policy_)},
                     {"optimizers", json::array()}};
-  Status status =
-      write_file(folder_ + "/run.json", run.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  Status status = write_file(folder_ + "/run.json", run.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
   char host[256] = "";
   if (options_.redact || ::gethostname(host, sizeof host - 1) != 0) host[0] = 0;
   if (status.ok())
@@ -74,9 +73,7 @@ void Engine::name_in_store(const Watched& watched) {
   open_store();
   if (!store_) return;
   store::OptimizerNames names{.class_name = watched.class_name(), .parameters = watched.names()};
-  watched.for_each([&](std::size_t, const at::Tensor& p) {
-    names.dtypes.emplace_back(float_name(p.scalar_type()));
-  });
+  watched.for_each([&](std::size_t, const at::Tensor& p) { names.dtypes.emplace_back(float_name(p.scalar_type())); });
   store_->name(watched.ordinal(), std::move(names));
 }
 
@@ -85,8 +82,8 @@ void Engine::store_step(const Watched& watched, std::uint64_t step, double loss)
   store::StepRow row;
   row.step = step;
   row.optimizer = watched.ordinal();
-  row.time_ns = static_cast<std::uint64_t>(
-      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  row.time_ns =
+      static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
   if (!losses_.empty()) row.loss = loss;
   if (const double norm = observe::norm_of_all(watched.marks()); norm >= 0) row.gradient_norm = norm;
   stored_gradients_.clear();

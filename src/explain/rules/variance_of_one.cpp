@@ -87,8 +87,10 @@ class VarianceOfOne : public Rule {
     edits.left_out(1);
     // Verified only where 0 was not: what is divided by it, say. The biased form is no fix then.
     if (elements == 1 && correction > 0)
-      edits.advised("use 1 in its place where there is one element (torch.where); correction=0 gives 0 there, and the "
-                    "step is not finite with that" + or_skip(s, &x));
+      edits.advised(
+          "use 1 in its place where there is one element (torch.where); correction=0 gives 0 there, and the "
+          "step is not finite with that" +
+          or_skip(s, &x));
     edits.into(result);
     return result;
   }
