@@ -2,9 +2,11 @@
 
 import signal
 import time
+import types
 
 import pytest
 
+from finitude.base import config
 from finitude.session import shared_signals
 from helpers import run
 
@@ -121,3 +123,19 @@ def test_end_of_a_job_is_read_with_care(monkeypatch):
     for text, expected in (("1700000000", 1.7e9), ("", None), ("soon", None), ("9" * 30, None)):
         monkeypatch.setenv("SLURM_JOB_END_TIME", text)
         assert shared_signals._end_of_job() == expected
+
+
+def test_a_job_near_its_end_asks_for_usr1(monkeypatch):
+    """Once, by rank 0, and only of a program that handles it."""
+    said = []
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 30))
+    monkeypatch.setattr(shared_signals.ranks, "world", lambda: (0, 2))
+    settings = config.load({"signals-together": "5"}, environ={})
+    report = types.SimpleNamespace(complain=said.append)
+    for handlers in ({signal.SIGUSR1: print}, {}):
+        signals = shared_signals.SharedSignals(settings, report, None, explains=False)
+        signals._handlers.update(handlers)
+        for _ in range(2):
+            signals._hear_end_of_job()
+        assert signals._heard == list(handlers)
+    assert len(said) == 2 and "the time of the SLURM job ends in" in said[0]
