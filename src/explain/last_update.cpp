@@ -125,17 +125,19 @@ bool is_finite(const replay::StepTrial& trial) { return trial.ran && trial.bad.e
 std::string outlier_before(const StepHistory& history) {
   const std::vector<double>&loss = history.loss, &gradient = history.grad_absmax, &rates = history.learning_rate;
   if (gradient.size() != loss.size() || (!rates.empty() && rates.size() != loss.size())) return "";
+  // Values that are not finite are no measure: next to an Inf every value would be usual, and so would that Inf.
   const auto largest_before = [](const std::vector<double>& all, std::size_t at) {
     double largest = 0;
-    for (std::size_t i = 0; i < at; ++i) largest = std::max(largest, std::fabs(all[i]));
+    for (std::size_t i = 0; i < at; ++i)
+      if (std::isfinite(all[i])) largest = std::max(largest, std::fabs(all[i]));
     return largest;
   };
   const auto is_usual = [&](const std::vector<double>& all, std::size_t at) {
-    return std::fabs(all[at]) <= kUsual * largest_before(all, at);
+    return std::isfinite(all[at]) && std::fabs(all[at]) <= kUsual * largest_before(all, at);
   };
   const auto jumps = [&](const std::vector<double>& all, std::size_t at, double factor) {
     const double usual = largest_before(all, at);
-    return usual > 0 && std::fabs(all[at]) >= factor * usual;
+    return usual > 0 && std::isfinite(all[at - 1]) && std::fabs(all[at]) >= factor * usual;
   };
   for (std::size_t i = kBefore; i < loss.size(); ++i) {
     const std::size_t since = loss.size() - i;

@@ -105,6 +105,23 @@ TEST(LastUpdate, GrownWeightsAreNotBlamedForOtherValues) {
   }
 }
 
+TEST(LastUpdate, LossThatIsInfIsNotUsual) {
+  StepHistory diverges;  // by its rate, and each step was applied
+  diverges.loss = {1.7, 4.9e23, kInf, kInf};
+  diverges.grad_absmax = {0.8, 4.8e11, 3.9e23, 3.2e35};
+  diverges.learning_rate = {1e12, 1e12, 1e12, 1e12};
+  EXPECT_EQ(outlier_before(diverges), "");
+  StepHistory harmless;  // the loss alone is Inf, again and again
+  harmless.loss = {2, 2, kInf, kInf, kInf};
+  harmless.grad_absmax = harmless.learning_rate = {1, 1, 1, 1, 1};
+  EXPECT_EQ(outlier_before(harmless), "");
+  StepHistory skipped;  // steps of a loss scale that was too large; then one batch
+  skipped.loss = {2, 2, 2, 2, 2, 5e4};
+  skipped.grad_absmax = {kInf, kInf, 1, 1, 1, 4e5};
+  skipped.learning_rate = {1, 1, 1, 1, 1, 1};
+  EXPECT_NE(outlier_before(skipped), "");
+}
+
 TEST(LastUpdate, ClosureMovedWeightsFarInFirstStep) {
   for (const auto& [now, is_updated] : {std::pair(5000.0, true), {0.3, true}, {5000.0, false}}) {
     TraceBuilder b;

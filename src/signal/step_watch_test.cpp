@@ -46,6 +46,16 @@ TEST(StepWatch, SlowGrowthIsWarnedOfWithItsOnset) {
   EXPECT_THAT(in_words(first, "loss"), HasSubstr("the loss grew"));
 }
 
+TEST(StepWatch, HorizonOfOneStepIsInTheSingular) {
+  Warning w;
+  w.horizon = {1, 1};
+  EXPECT_THAT(in_words(w, "loss"), ::testing::EndsWith("values overflow in 1 step"));
+  w.horizon = {4, 4};
+  EXPECT_THAT(in_words(w, "loss"), ::testing::EndsWith("values overflow in 4 steps"));
+  w.horizon = {2, 5};
+  EXPECT_THAT(in_words(w, "loss"), ::testing::EndsWith("values overflow in 2 to 5 steps"));
+}
+
 TEST(StepWatch, SlowGrowthIsSeenInBlocks) {
   Training run;
   for (std::uint64_t i = 0; i < 12000; ++i)

@@ -14,6 +14,11 @@ std::string figure(double value) {
   return text;
 }
 
+std::string steps_between(std::uint64_t least, std::uint64_t most) {
+  if (least != most) return std::to_string(least) + " to " + std::to_string(most) + " steps";
+  return std::to_string(least) + (least == 1 ? " step" : " steps");
+}
+
 // Where the gradients of a first matrix are the smaller ones, they have vanished on the way to it.
 std::string depth_in_words(const Warning& w, const std::string& name, const std::string& last_name) {
   const bool vanish = w.what == What::kVanishingDepth;
@@ -126,9 +131,7 @@ std::string in_words(const Warning& w, const std::string& name, const std::strin
       else if (w.parameter != kNoParameter)
         text += w.is_widespread ? ", in most parameters" : ", most in " + name;
       text += rate;
-      if (w.horizon)
-        text += "; if it continues, values overflow in " + std::to_string((*w.horizon)[0]) + " to " +
-                std::to_string((*w.horizon)[1]) + " steps";
+      if (w.horizon) text += "; if it continues, values overflow in " + steps_between((*w.horizon)[0], (*w.horizon)[1]);
       return text;
     }
     case What::kSpike:
