@@ -344,3 +344,12 @@ def test_steps_of_two_optimizers_that_are_dropped_together(tmp_path, zero):
     got = training(tmp_path, TOGETHER.replace("ZERO", zero), "--on-alarm", "raise")
     assert (got.code, got.the_alarm()["step"]) == (1, 5) and "dropped 10 steps in a row" in got.the_alarm()["text"]
     assert got.watched["handled_by_script"] == 10, got.text()
+
+
+@pytest.mark.parametrize("look", ["model.weight.sum().item()", "float(model.weight.norm())"])
+def test_look_at_damaged_weights_is_no_dropped_step(tmp_path, look):
+    """Under warn the bad step is applied: what the script logs of the weights since is no loss that it handled."""
+    text = loop(f"opt.step(); print({look}); continue", bad="i == 3", steps=6)
+    got = training(tmp_path, text, "--on-alarm", "warn")
+    assert got.report["watched"]["handled_by_script"] == 0, got.text()
+    assert got.alarms[0]["weights"] == "damaged" and not got.report["advisories"]

@@ -145,6 +145,8 @@ class Dropping:
     def note_checked(self, losses: list[dict[str, Any]]) -> int:
         """Losses that the script looked at before backward, and dropped, one after another. How many."""
         more = _native.more_checks() if losses else 0
+        if any(alarm["weights"] == "damaged" for alarm in self._session.report.alarms):
+            return len(losses) + more  # whatever is computed of such weights is bad: no step that the script handled
         for loss in losses:
             self.note(loss["step"], GRADIENTS if loss["asked"] else CHECKED)
         _native.add_handled(more)
