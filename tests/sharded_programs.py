@@ -45,3 +45,29 @@ from torch.distributed.tensor.parallel import parallelize_module, ColwiseParalle
 model = parallelize_module(MLP(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
 """
 )
+HSDP = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+model = MLP()
+fully_shard(model, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard")))
+"""
+FSDP1_PARAMETERS = """
+from torch.distributed.fsdp import FullyShardedDataParallel
+model = FullyShardedDataParallel(MLP(), device_id=torch.device("cpu"), use_orig_params=True)
+"""
+SEQUENCE_PARALLEL = (
+    MESH
+    + """
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module)
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(4), nn.Linear(4, 8), nn.Linear(8, 4)
+    def forward(self, x):
+        return self.down(torch.relu(self.up(self.norm(x)))).mean(1)
+model = parallelize_module(Block(), mesh, {
+    "norm": SequenceParallel(), "up": ColwiseParallel(input_layouts=Shard(1)), "down": RowwiseParallel()})
+"""
+)

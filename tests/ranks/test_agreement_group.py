@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from finitude.program import side_group
+from finitude.program import side_group, step_ranks
 
 
 def _rank(rank, port, behaviour, results):
@@ -82,4 +82,4 @@ def test_ranks_in_different_steps_do_not_agree():
 def test_plain_parameters_are_of_no_group():
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert side_group.members(optimizer) == side_group.Stepping(optimizer).together() == ()
+    assert not step_ranks.may_step_together(optimizer) and step_ranks.Stepping(optimizer).together() == ()

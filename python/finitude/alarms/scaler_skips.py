@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Context, Optimizer, Verdict
     from ..program.grad_scaler import Scaling
+    from ..session.agreement import Agreement
 
 
 class ScalerSkips:
@@ -24,11 +25,12 @@ class ScalerSkips:
         leave_at: Callable[[Optimizer], None],
         judge: Callable[[Optimizer], Verdict],
         act: Callable[..., Verdict],
+        agreement: Agreement,
     ):
         """leave_at: ends a second run by calling there (Units.leave_at). judge: the open window (Windows.judge). act:
         explains an alarm and carries the policy out (Decision.act)."""
         self._context, self._scaling = context, scaling
-        self._leave_at, self._judge, self._act = leave_at, judge, act
+        self._leave_at, self._judge, self._act, self._agreement = leave_at, judge, act, agreement
 
     def on_step(self, optimizer: Optimizer, scaler: Any, skipped: bool) -> bool | None:
         """GradScaler.step with a bad unscaled loss, which raises an alarm at once (True: the call is skipped), or a
@@ -42,7 +44,7 @@ class ScalerSkips:
         losses = [loss for loss in _native.window(optimizer)["losses"] if loss["owned"]]
         bad = {loss["serial"] for loss in losses if loss["bad"]}
         if not bad and not any(loss["answered"] and loss["serial"] in scaling.left_out for loss in losses):
-            return None
+            return self.agreed(optimizer, scaler)
         verdict: Verdict = True
         # A gradient that is not finite makes it skip the step, whoever lets the call through.
         scaling.begin_step(any(m >= sinks_of.BAD for m in _native.window(optimizer)["marks"]))
@@ -56,6 +58,14 @@ class ScalerSkips:
             if verdict:
                 _native.close_window(optimizer)
         return True if verdict else None
+
+    def agreed(self, optimizer: Optimizer, scaler: Any) -> bool | None:
+        """Before GradScaler.step looks at the gradients: True where the step is bad on another rank and skipped. This
+        rank has no bad loss, and what the scaler is going to find in the gradients is its own business."""
+        if self._agreement.owed is not optimizer:
+            return None
+        self._scaling.meet(scaler)
+        return True if self._agreement.settle(optimizer, lambda _: None) else None
 
     def skipped_once(self, optimizer: Optimizer, at_hand: bool = False) -> None:
         """Counts the skip; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window

@@ -9,21 +9,18 @@ from __future__ import annotations
 import array
 import atexit
 import time
-import weakref
 from datetime import timedelta
 
 import torch
 
 from ..base import compat
 from ..base.unseen import unseen
-from . import optimizer_members, ranks
+from . import ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
-
-    from ..base.types import Optimizer
 
 APPEAR_S = 30.0  # how long the other ranks are waited for where the group is made
 # And before a step. The last exchange of backward has just brought them together: one that does not come by then
@@ -40,40 +37,6 @@ def _distributed():
     import torch.distributed as distributed
 
     return distributed
-
-
-def members(optimizer: Optimizer) -> tuple[int, ...]:
-    """The ranks that step this optimizer together, by how its parameters are sharded: those of the meshes of its
-    DTensors (FSDP2, HSDP, tensor and sequence parallel). Empty: it is not known that any do."""
-    found: set[int] = set()
-    for p in optimizer_members.parameters(optimizer):
-        mesh: Any = getattr(p, "device_mesh", None)
-        if mesh is not None and mesh.device_type == "cpu":
-            found.update(mesh.mesh.flatten().tolist())
-    return tuple(sorted(found)) if len(found) > 1 and ranks.world()[0] in found else ()
-
-
-class Stepping:
-    """Who steps an optimizer together with this rank. Made once, as it looks for all models of the process."""
-
-    def __init__(self, optimizer: Optimizer):
-        wanted = {id(p) for p in optimizer_members.parameters(optimizer)}
-        self._always = members(optimizer)
-        self._models = [
-            weakref.ref(model)
-            for model in ranks.parallel_models()
-            if any(id(p) in wanted for p in model.module.parameters())
-        ]
-
-    def together(self) -> tuple[int, ...]:
-        """The ranks of this step: those that share a mesh, or a DistributedDataParallel whose last backward exchanged
-        no gradients (no_sync). Empty: none, or all have the same gradients."""
-        if self._always:
-            return self._always
-        for model in (r() for r in self._models):
-            if model is not None and model.training and not ranks.was_reduced(model):
-                return tuple(_distributed().get_process_group_ranks(model.process_group))
-        return ()
 
 
 class SideGroup:

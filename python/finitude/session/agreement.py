@@ -1,20 +1,23 @@
 """One decision of all ranks that step together: before such a step is applied each says whether it is bad, by one MAX
 of three integers, and a rank that sees nothing bad itself skips the step that is bad on another.
 
-It is asked only where the ranks step together by construction (side_group.Stepping): a rank that
+It is asked only where the ranks step together by construction (program/step_ranks.py): a rank that
 steps an optimizer of its own waits for nobody. Where DistributedDataParallel has averaged the gradients all ranks see
 the same ones, and nothing is exchanged.
 
 Each step is exchanged once, in whichever of these comes first: its alarm (say), the end of its verdict (settle), or
-the end of the gate's hook (before_step). A rank that raises says so too: the others do not wait for it."""
+the end of the gate's hook (before_step). A rank that raises says so too: the others do not wait for it. The step of a
+GradScaler is exchanged before the scaler looks at gradients, which may be a collective operation: about the unscaled
+loss only. A step with a closure is exchanged when its closure has returned."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 
 from .. import _native
-from ..program import optimizer_members, ranks, side_group
+from ..program import optimizer_members, ranks, side_group, step_ranks
 from . import native_callbacks
 
 TYPE_CHECKING = False
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..base.types import Alarm, Allowed, Context, Optimizer, Verdict
+    from ..program.grad_scaler import Scaling
     from ..rerun.rank_vote import Ballot
 
 FINE, HARMLESS, BAD = 0, 1, 2
@@ -34,51 +38,112 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
     session = native_callbacks.session
     if session is None or os.getpid() != session.pid:
         return _native.optimizer_pre_hook(optimizer, args, kwargs)
-    session.part(session.agreement.begin_step, optimizer, len(args) > 1 or "closure" in kwargs)
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    session.part(session.agreement.begin_step, optimizer, closure is not None)
     try:
         return _native.optimizer_pre_hook(optimizer, args, kwargs)
     finally:
         session.part(session.agreement.end_step)
 
 
+def scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Stands in for GradScaler.step, which the gate has replaced by `original`."""
+
+    @functools.wraps(original)
+    def step(self, optimizer, *args, **kwargs):
+        session = native_callbacks.session
+        if session is None or os.getpid() != session.pid or not getattr(self, "_enabled", False):
+            return original(self, optimizer, *args, **kwargs)
+        agreement = session.agreement
+        try:
+            if session.part(agreement.begin_scaled, optimizer):
+                if native_callbacks.on_scaler_agreed(optimizer, self):
+                    return session.part(agreement.leave_out, optimizer)
+            return original(self, optimizer, *args, **kwargs)
+        finally:
+            session.part(agreement.end_scaled)
+
+    return step
+
+
 class Agreement:
-    def __init__(self, context: Context, ballot: Ballot, allowed: Allowed, act: Callable[..., Verdict], explains: bool):
+    def __init__(
+        self,
+        context: Context,
+        ballot: Ballot,
+        allowed: Allowed,
+        scaling: Scaling,
+        act: Callable[..., Verdict],
+        explains: bool,
+    ):
         """act: carries the policy out (Decision.act). explains: this process explains a step of another one."""
-        self._context, self._ballot, self._allowed, self._act = context, ballot, allowed, act
+        self._context, self._ballot, self._allowed, self._scaling, self._act = context, ballot, allowed, scaling, act
         config = context.config
         self._is_on = not explains and config.level == "gate" and config.on_alarm in ("skip", "rollback")
-        self._known: dict[int, side_group.Stepping | None] = {}  # by the optimizer's number, from its first step on
+        self._known: dict[int, step_ranks.Stepping] = {}  # by the optimizer's number, from its first step on
         self._groups: dict[tuple[int, ...], side_group.SideGroup] = {}
         self.owed: Optimizer | None = None  # about whose step nothing has been said yet
         self._asked_ranks: tuple[int, ...] = ()
         self._key = 0
         self._is_forced = False
+        self._scaled: Optimizer | None = None  # a GradScaler's step of it is under way, and has been asked about
+        self._left_out: Optimizer | None = None  # the step of it that comes is bad on another rank
 
     def wants(self, optimizer: Optimizer) -> bool:
         """May steps of this optimizer be asked about? Called where it is made, and again at its first step."""
         if not self._is_on:
             return False
-        return bool(side_group.members(optimizer)) or bool(ranks.parallel_models())
+        return step_ranks.may_step_together(optimizer)
 
     def begin_step(self, optimizer: Optimizer, has_closure: bool) -> None:
-        if not self._is_on or has_closure or native_callbacks.runs_again() or not _native.is_registered(optimizer):
-            return
+        if self._left_out is optimizer:
+            self._force()
+        elif not has_closure and optimizer is not self._scaled and self.begin(optimizer):
+            self._force()
+
+    def begin(self, optimizer: Optimizer) -> bool:
+        """Are the ranks to be asked about the step whose window is open? From now on it is owed."""
+        if not self._is_on or native_callbacks.runs_again() or not _native.is_registered(optimizer):
+            return False
         if _native.backward_under_way() or self._allowed.is_any:
-            return
+            return False
         window = _native.window(optimizer)
         ordinal = window["ordinal"]
         if ordinal not in self._known:
-            # A plain GradScaler may skip on one rank only, which then does not come here.
-            scaler = optimizer_members.scaler_of(optimizer)
-            self._known[ordinal] = side_group.Stepping(optimizer) if scaler is None else None
-        known = self._known[ordinal]
-        of = known.together() if known is not None else ()
+            self._known[ordinal] = step_ranks.Stepping(optimizer)
+        of = self._known[ordinal].together()
         if not of or window["on_device"]:
-            return
-        # Not the ordinal of the optimizer: a rank that has one more than the others numbers them otherwise.
-        self.owed, self._asked_ranks, self._key = optimizer, of, window["step"]
-        _native.enter_closure()  # the gate asks Python about this window whatever it finds
+            return False
+        # Not the ordinal of the optimizer: a rank that has one more than the others numbers them otherwise. A
+        # GradScaler of each rank may skip by itself, and what it skips is no step of the optimizer.
+        key = window["step"] + self._scaling.skipped[ordinal]
+        self.owed, self._asked_ranks, self._key = optimizer, of, key
+        return True
+
+    def _force(self):
+        """The gate asks Python about this window whatever it finds."""
+        _native.enter_closure()
         self._is_forced = True
+
+    def begin_scaled(self, optimizer: Optimizer) -> bool:
+        """A GradScaler's step comes. True: the ranks are to be asked, and this one has no bad loss."""
+        if not self.begin(optimizer):
+            return False
+        self._scaled = optimizer
+        return not any(loss["bad"] for loss in _native.window(optimizer)["losses"])
+
+    def end_scaled(self) -> None:
+        self._scaled = None
+        self.end_step()
+
+    def leave_out(self, optimizer: Optimizer) -> None:
+        """The gate leaves out the optimizer's own step, in the place of a GradScaler's, and keeps its books as for any
+        other step that it leaves out."""
+        self._left_out = self.owed = optimizer
+        try:
+            optimizer.step()
+        finally:
+            self._left_out = self.owed = None
 
     def end_step(self) -> None:
         """The gate's hook has returned or raised."""
@@ -99,6 +164,9 @@ class Agreement:
     def settle(self, optimizer: Optimizer, judge: Callable[[Optimizer], Verdict]) -> Verdict:
         """The verdict on a window: this rank's own, or what it hears. judge: gives its own."""
         self._leave_forced()
+        if self._left_out is optimizer:
+            self.owed = None
+            return True
         verdict = judge(optimizer)
         if self.owed is not optimizer:
             return verdict

@@ -203,7 +203,9 @@ class Parts:
         self.dumps = step_dumps.StepDumps(config, self.report, self.control, self.part, explains)
         self.watched_tensors = watched_tensors.WatchedTensors(self.report, self.units)
         self.decision = decision.Decision(self)
-        self.agreement = agreement.Agreement(self.context, self.ballot, self.allowed, self.decision.act, explains)
+        self.agreement = agreement.Agreement(
+            self.context, self.ballot, self.allowed, self.scaling, self.decision.act, explains
+        )
         self.windows = windows.Windows(self)
         self.dropping = script_handled.Dropping(self)
         self.deferred = deferred_verdict.Deferred(self)
@@ -214,7 +216,7 @@ class Parts:
             self.context, self.allowed.tensors, self.analysis, self.restart, self.decision.act
         )
         self.scaler_skips = scaler_skips.ScalerSkips(
-            self.context, self.scaling, self.units.leave_at, self.windows.judge, self.decision.act
+            self.context, self.scaling, self.units.leave_at, self.windows.judge, self.decision.act, self.agreement
         )
         self.closures = closures.Closures(self.context, self.units, self.decision.act)
         self.refused = refused.RefusedValues(self.context, self.known, self.debug)

@@ -34,9 +34,12 @@ def _copy(value):
 def _is_vetoed(optimizer):
     """Judges the window that the closure has filled; a step that is not to be goes no further. May raise
     NonFiniteError."""
+    session = native_callbacks.session
     verdict: Any = True
+    is_asked = False
     try:
-        verdict = native_callbacks.on_window(optimizer) if _native.judge(optimizer) else None
+        is_asked = session is not None and session.part(session.agreement.begin, optimizer)
+        verdict = native_callbacks.on_window(optimizer) if _native.judge(optimizer) or is_asked else None
     except Reached:  # a second run, which wants to look at this window
         verdict = None
         raise
@@ -45,6 +48,8 @@ def _is_vetoed(optimizer):
             _native.count_step(optimizer)
         if verdict:
             _native.close_window(optimizer)
+        if is_asked:
+            session.part(session.agreement.end_step)
     return bool(verdict)
 
 

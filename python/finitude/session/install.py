@@ -6,6 +6,7 @@ import functools
 import os
 import random
 import sys
+import types
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -126,9 +127,13 @@ def call_before_steps(hook: Callable[..., None]) -> None:
         _handles.append(register_optimizer_step_pre_hook(hook))
 
 
-def replace_gate_hook(hook: Callable[..., Any]) -> None:
+def replace_gate_hook(hook: Callable[..., Any], of_scaler: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """That hook, which calls the gate's own, is called in the place of it. The place is kept: torch may be going over
-    its hooks now, and our hooks after it rely on the order."""
+    its hooks now, and our hooks after it rely on the order. of_scaler: makes what is called in the place of the gate's
+    GradScaler.step of that."""
+    scaler = torch.amp.GradScaler
+    if _installed and type(scaler.__dict__["step"]) is not types.FunctionType:
+        _patches.set(scaler, "step", of_scaler(scaler.__dict__["step"]))
     compat.skip_in_dynamo(hook)
     handle: Any = _handles[0] if _handles else None
     hooks = handle.hooks_dict_ref() if handle is not None else None

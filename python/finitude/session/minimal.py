@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CLOSING = "finitude: the closing line could not be made; the report holds what is known."
 FAILED = "a failure of our own ended the explanation"
 JUDGES = ("on_window", "on_scaler_step", "first_seen", "on_written")  # calls in which a step may be found bad
-AT_STEP = (*JUDGES, "on_searched", "on_late", "on_scaler_skip", "on_hand_begin", "on_hand_end")
+AT_STEP = (*JUDGES, "on_searched", "on_scaler_agreed", "on_late", "on_scaler_skip", "on_hand_begin", "on_hand_end")
 
 
 @dataclasses.dataclass

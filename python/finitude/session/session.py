@@ -41,6 +41,7 @@ class Session(Parts):
         super().__init__(config, script, command, target, start, is_member)
         self.on_warning = self.step_warnings.add
         self.on_verified = self.verified.add
+        self.on_scaler_agreed = self.scaler_skips.agreed
         if target is not None:
             target.attach(self)
 
@@ -59,7 +60,7 @@ class Session(Parts):
         from . import install
 
         if self.part(ranks.several) and self.part(self.agreement.wants, optimizer):
-            install.replace_gate_hook(agreement.before_step)
+            install.replace_gate_hook(agreement.before_step, agreement.scaler_step)
         install.watch_imported()
         found = [b for _, b in optimizer_members.buffers(optimizer)]
         _native.watch_buffers(found)

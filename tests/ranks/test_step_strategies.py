@@ -1,0 +1,186 @@
+"""What one rank sees of a step, all ranks skip that step together: of each strategy, with scalers and closures. One
+program of two ranks runs them one after another; another one, without Finitude, takes that step on no rank."""
+
+import pytest
+import torch  # noqa: F401  its libraries
+
+from helpers import LIMIT, plain, write_script
+from process_support import cold, launcher
+from sharded_programs import BEGIN, END, FSDP1, FSDP1_PARAMETERS, FSDP2, HSDP, SEQUENCE_PARALLEL, TENSOR_PARALLEL
+
+pytestmark = pytest.mark.slow
+
+STEPS, BAD = 6, 3
+PROGRAM = (
+    BEGIN.partition("MAKE")[0].replace("OUT", "4")
+    + """
+import contextlib, hashlib
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+leaves = "leave" in sys.argv
+cross_entropy = nn.functional.cross_entropy
+def local(t):
+    return getattr(t, "_local_tensor", t).detach()
+def spoil(step, parameters):
+    if step == BAD and rank == 1 and not leaves:
+        next(local(p.grad) for p in parameters if p.grad is not None and p.grad.numel()).view(-1)[0] = float("nan")
+def said(name, parameters, *state):
+    held = [local(p) for p in parameters] + [local(t) for t in state]
+    text = hashlib.sha256(b"".join(t.contiguous().numpy().tobytes() for t in held)).hexdigest()
+    sys.stdout.write(f"case {name} rank {rank} {text}\\n")
+    sys.stdout.flush()
+def batch():
+    return torch.randn(6, 4), torch.randint(0, 4, (6,))
+def adam(model):
+    return torch.optim.AdamW(model.parameters(), lr=0.05)
+def moments(opt):
+    return [v for s in opt.state_dict()["state"].values() for v in s.values() if isinstance(v, torch.Tensor)]
+
+def plain_case(name, model, opt, no_sync=False, shape=()):
+    for step in range(STEPS):
+        x, y = torch.randn(6, *shape, 4), torch.randint(0, 4, (6,))
+        opt.zero_grad()
+        with model.no_sync() if no_sync else contextlib.nullcontext():
+            cross_entropy(model(x), y).backward()
+        spoil(step, list(model.parameters()))
+        if not (leaves and step == BAD):
+            opt.step()
+    said(name, model.parameters(), *(moments(opt) if "zero" not in name else ()))
+
+def closure_case(name, model, opt):
+    for step in range(STEPS):
+        x, y = batch()
+        def closure():
+            opt.zero_grad()
+            loss = cross_entropy(model(x), y)
+            loss.backward()
+            spoil(step, list(model.parameters()))
+            return loss
+        if leaves and step == BAD:
+            closure()
+        else:
+            opt.step(closure)
+    said(name, model.parameters(), *moments(opt))
+
+def scaler_case(name, model, opt, scaler, no_sync=False, clips=False):
+    # The loss of one rank is bad in one step; in the one after the next a gradient overflows everywhere.
+    for step in range(STEPS):
+        x, y = batch()
+        opt.zero_grad()
+        with model.no_sync() if no_sync else contextlib.nullcontext():
+            loss = cross_entropy(model(x), y)
+            if step == BAD and rank == 1:
+                loss = loss * float("nan")
+            scaler.scale(loss).backward()
+        if step == BAD + 1:
+            for p in model.parameters():
+                if p.grad is not None and p.grad.numel(): local(p.grad).view(-1)[0] = float("inf")
+        if clips:
+            scaler.unscale_(opt)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if leaves and step == BAD:
+            scaler._per_optimizer_states.clear()
+            continue
+        scaler.step(opt)
+        scaler.update()
+    said(name, model.parameters(), *moments(opt), scaler._scale, scaler._growth_tracker)
+
+def pipeline_case(name):
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+    part = nn.Linear(4, 8) if rank == 0 else nn.Sequential(nn.ReLU(), nn.Linear(8, 4))
+    stage = PipelineStage(part, rank, 2, torch.device("cpu"))
+    schedule, opt = ScheduleGPipe(stage, 2, loss_fn=cross_entropy), adam(part)
+    for step in range(STEPS):
+        x, y = batch()
+        opt.zero_grad()
+        schedule.step(x) if rank == 0 else schedule.step(target=y)
+        spoil(step, list(part.parameters()))
+        if not (leaves and step == BAD):
+            opt.step()
+    said(name, part.parameters(), *moments(opt))
+
+def expert_case(name, ignores):
+    class Experts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.expert = nn.Linear(4, 4), nn.Linear(4, 4)
+        def forward(self, x):
+            x = self.dense(x)
+            here = len(x) - FAR
+            sent = [here, FAR] if rank == 0 else [FAR, here]  # tokens for the expert of each rank
+            got = [sent[0], FAR] if rank == 0 else [FAR, sent[1]]
+            got = all_to_all_single_autograd(x, got, sent, dist.group.WORLD)
+            back = [sent[0], FAR] if rank == 0 else [FAR, sent[1]]
+            return all_to_all_single_autograd(self.expert(got), sent, back, dist.group.WORLD)
+    model = Experts()
+    nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+        model, ["expert.weight", "expert.bias"])
+    whole = nn.parallel.DistributedDataParallel(model)
+    opt = adam(whole)
+    for step in range(STEPS):
+        x, y = batch()
+        FAR = 0 if step % 2 else 2
+        opt.zero_grad()
+        cross_entropy(whole(x), y).backward()
+        spoil(step, list(model.expert.parameters()))
+        if not (leaves and step == BAD):
+            opt.step()
+    said(name, whole.parameters(), *moments(opt))
+
+def replicas():
+    return nn.parallel.DistributedDataParallel(MLP())
+""".replace("STEPS", str(STEPS)).replace("BAD", str(BAD))
+)
+
+
+def case(name, make, call):
+    seed = "7" if "parallel" in name and "expert" not in name else "100 + rank"
+    return f"\ntorch.manual_seed(0)\n{make}\ntorch.manual_seed({seed})\n{call.format(name=name)}\n"
+
+
+PLAIN = "plain_case('{name}', model, adam(model))"
+CLOSURE = "closure_case('{name}', model, adam(model))"
+DDP = "model = replicas()"
+SCALER = "torch.amp.GradScaler('cpu', init_scale=64.0, growth_interval=2)"
+SHARDED = "ShardedGradScaler(device='cpu', init_scale=64.0, growth_interval=2)"
+CASES = {
+    "hsdp": (HSDP, PLAIN),
+    "fsdp1": (FSDP1, PLAIN),
+    "fsdp1-parameters": (FSDP1_PARAMETERS, PLAIN),
+    "zero-no_sync": (
+        DDP,
+        "plain_case('{name}', model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.05), True)",
+    ),
+    "sequence-parallel": (SEQUENCE_PARALLEL, "plain_case('{name}', model, adam(model), shape=(4,))"),
+    "pipeline": ("", "pipeline_case('{name}')"),
+    "experts": ("", "expert_case('{name}', True)"),
+    "fsdp2-closure": (FSDP2, CLOSURE),
+    "fsdp2-scaler": (FSDP2, f"scaler_case('{{name}}', model, adam(model), {SCALER})"),
+    "tensor-parallel-scaler": (TENSOR_PARALLEL, f"scaler_case('{{name}}', model, adam(model), {SCALER})"),
+    "fsdp2-scaler-clipped": (FSDP2, f"scaler_case('{{name}}', model, adam(model), {SCALER}, clips=True)"),
+    "fsdp1-sharded-scaler": (FSDP1, f"scaler_case('{{name}}', model, adam(model), {SHARDED})"),
+    "no_sync-scaler": (DDP, f"scaler_case('{{name}}', model, adam(model), {SCALER}, True)"),
+}
+
+
+def weights(text):
+    """{(case, rank): checksum}"""
+    lines = [line.split() for line in text.splitlines() if line.startswith("case ")]
+    return {(words[1], int(words[3])): words[4] for words in lines}
+
+
+def outcome(folder, names):
+    write_script(folder, PROGRAM + "".join(case(name, *CASES[name]) for name in names) + END)
+    got = cold(folder, "--on-alarm", "skip", *launcher(folder, 2), "train.py", limit=3 * LIMIT)
+    expected = plain(folder, *launcher(folder, 2)[1:], "train.py", "leave")
+    return got, weights(expected.out), expected
+
+
+@pytest.mark.parametrize("names", [list(CASES)], ids=["all"])
+def test_each_strategy_skips_everywhere(tmp_path, names):
+    got, expected, without = outcome(tmp_path, names)
+    assert got.code == 0 and without.code == 0, got.text() + without.err
+    assert weights(got.out) == expected and len(expected) == 2 * len(names), (weights(got.out), expected)
+    assert sorted((a["rank"], a["step"]) for a in got.alarms) == sorted([(0, BAD), (1, BAD)] * len(names)), got.text()
+    assert not got.watched.get("failures") and "do not agree" not in got.err, got.text()
