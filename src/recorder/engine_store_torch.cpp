@@ -1,6 +1,4 @@
 // The course of the training on disk while it runs: run.json and store.sqlite in the folder of the run.
-#include <unistd.h>
-
 #include <chrono>
 #include <limits>
 #include <map>
@@ -11,6 +9,7 @@
 
 #include "base/process_posix.h"
 #include "recorder/engine_torch.h"
+#include "recorder/folder_posix.h"
 
 namespace finitude::recorder {
 
@@ -41,8 +40,9 @@ void Engine::open_store() {
   store_has_begun_ = true;
   if (!has_folder()) return;
   const std::string started = time_text(std::chrono::system_clock::now());
-  const auto state = base::process_state(::getpid());
-  json process = {{"pid", ::getpid()}, {"machine", base::this_machine()}};
+  const long pid = document_.process().pid;
+  const auto state = base::process_state(pid);
+  json process = {{"pid", pid}, {"machine", base::this_machine()}};
   if (state) process["start"] = state->start;
   const json run = {{"schema", 1},
                     {"process", std::move(process)},
@@ -54,14 +54,12 @@ void Engine::open_store() {
                     {"on_alarm", decide::name(policy_)},
                     {"optimizers", json::array()}};
   Status status = write_file(folder_ + "/run.json", run.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
-  char host[256] = "";
-  if (options_.redact || ::gethostname(host, sizeof host - 1) != 0) host[0] = 0;
   if (status.ok())
     status = store::Writer::open(folder_ + "/store.sqlite",
                                  {{"rank", "0"},
                                   {"world", "1"},
-                                  {"pid", std::to_string(::getpid())},
-                                  {"host", host},
+                                  {"pid", std::to_string(pid)},
+                                  {"host", options_.redact ? "" : machine_name().host},
                                   {"started", started},
                                   {"version", FINITUDE_VERSION},
                                   {"torch", TORCH_VERSION}},

@@ -22,13 +22,14 @@ ThisProcess this_process() {
   std::ifstream in("/proc/self/cmdline", std::ios::binary);
   std::string word;
   while (std::getline(in, word, '\0')) process.command.push_back(word);
+  process.pid = getpid();
   return process;
 }
 
 MachineName machine_name() {
   utsname name{};
   if (uname(&name) != 0) return {};
-  return {std::string(name.sysname) + "-" + name.release, name.machine};
+  return {std::string(name.sysname) + "-" + name.release, name.machine, name.nodename};
 }
 
 Result<std::string> make_folder(const std::string& runs, const std::string& program) {

@@ -13,11 +13,12 @@ namespace finitude::recorder {
 struct ThisProcess {
   std::string program;               // absolute path
   std::vector<std::string> command;  // its words
+  long pid = 0;
 };
 ThisProcess this_process();
 
 struct MachineName {
-  std::string platform, machine;  // "Linux-6.1.0", "x86_64"
+  std::string platform, machine, host;  // "Linux-6.1.0", "x86_64", the name in its network
 };
 MachineName machine_name();
 

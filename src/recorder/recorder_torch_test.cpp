@@ -12,7 +12,6 @@
 #include <stdexcept>
 
 #include "recorder/testing_torch.h"
-#include "store/courses_posix.h"
 
 namespace finitude {
 namespace {
@@ -52,48 +51,6 @@ TEST_F(RecorderTest, HealthyTrainingIsBitIdentical) {
   EXPECT_TRUE(same_bits(drawn[0], drawn[1]));
   EXPECT_NE(said_.find("10 steps watched"), std::string::npos) << said_;
   EXPECT_NE(said_.find("all finite"), std::string::npos);
-}
-
-// What `finitude report`, `list`, `live`, `export` and `doctor` read of a run: docs/store.md.
-TEST_F(RecorderTest, TheRunHasItsCourseInAStore) {
-  Net net;
-  torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.05));
-  std::vector<double> losses;
-  {
-    Recorder recorder(options());
-    recorder.watch(optimizer, net);
-    training(
-        net,
-        [&](int, const auto& closure) {
-          losses.push_back(recorder.step(optimizer, closure).loss);
-          return true;
-        },
-        true);
-    const auto folder = std::filesystem::directory_iterator(folder_ + "/runs")->path();
-    EXPECT_TRUE(std::filesystem::exists(folder / "run.json"));
-    EXPECT_TRUE(std::filesystem::exists(folder / "store.sqlite"));
-  }
-  const auto folder = std::filesystem::directory_iterator(folder_ + "/runs")->path();
-  std::vector<store::PointSeries> series;
-  std::vector<store::BatchContent> batches;
-  const Status read = store::read_points((folder / "store.sqlite").string(), &series, &batches);
-  ASSERT_TRUE(read.ok()) << read.why();
-  std::map<std::string, std::uint64_t> last;  // of each quantity
-  double least = 1e9;
-  bool has_parameter = false;
-  for (const store::PointSeries& one : series) {
-    if (one.parameter.empty()) {
-      last[one.quantity] = one.points.back().last_step;
-      EXPECT_EQ(one.optimizer, "SGD");
-    }
-    has_parameter |= one.quantity == "gradient_norm" && one.parameter == "first.weight";
-    for (const store::Point& point : one.points)
-      if (one.quantity == "loss") least = std::min(least, point.min);
-  }
-  for (const char* quantity : {"loss", "gradient_norm", "gradient_absmax", "learning_rate"})
-    EXPECT_EQ(last[quantity], losses.size() - 1) << quantity;
-  EXPECT_TRUE(has_parameter);
-  EXPECT_EQ(least, *std::min_element(losses.begin(), losses.end()));
 }
 
 TEST_F(RecorderTest, StopKeepsWeightsStateBuffersAndGenerators) {

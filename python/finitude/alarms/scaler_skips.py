@@ -8,11 +8,17 @@ from ..program import optimizer_members, sinks as sinks_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
     from ..base.types import Context, Optimizer, Verdict
     from ..program.grad_scaler import Scaling
-    from ..session.agreement import Agreement
+
+    class Agreement(Protocol):
+        """That of session/agreement.py."""
+
+        owed: Optimizer | None
+
+        def settle(self, optimizer: Optimizer, judge: Callable[[Optimizer], Verdict]) -> Verdict: ...
 
 
 class ScalerSkips:

@@ -223,6 +223,7 @@ class Agreement:
         self._note_all(alarm)
         vote = self._context.part(self._ballot.vote_on, optimizer, alarm)
         if vote:
-            vote.cast("what it holds is finite, so that it runs nothing again")
+            # Guarded: this rank follows the others even where it cannot say so.
+            self._context.part(vote.cast, "what it holds is finite, so that it runs nothing again")
         _native.consume_losses(optimizer)
         return self._act(optimizer, alarm, [], rerun_wanted=False)
