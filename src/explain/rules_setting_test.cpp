@@ -252,6 +252,7 @@ TEST(WrongBackward, CustomFunctionsOnly) {
     const bool custom = std::string(node) != "DivBackward0";
     EXPECT_EQ(b.explained().cause_class, custom ? "wrong-backward" : "division-by-zero");
     EXPECT_EQ(b.explained().fix_line, 40);
+    EXPECT_EQ(b.explained().text.find("custom Function CumulativeProduct makes") != std::string::npos, custom);
   }
 }
 

@@ -279,7 +279,7 @@ def test_exception_after_applied_step_belongs_to_that_step(tmp_path):
     assert (first["step"], second["step"], second["weights"]) == (2, 3, "damaged"), got.text()
     assert (
         "itself raised ValueError" in second["text"]
-        and "of an earlier step that was applied" in second["cause"]["text"]
+        and "step 2 of this run was bad and was applied" in second["cause"]["text"]
     ), second["cause"]
     assert (
         second["cause"]["class"] == "corrupted-state"

@@ -327,3 +327,22 @@ def test_overflow_zeroed_in_python_is_an_advisory(tmp_path):
     (advisory,) = got.advisories()
     assert (advisory["kind"], advisory["step"]) == ("swallowed-overflow", 3), got.text()
     assert advisory["births"][0]["op"] == "aten::pow" and "in Python" in advisory["text"], got.text()
+
+
+@pytest.mark.parametrize("kind", ["Adam", "SGD"])
+def test_weights_that_an_applied_step_left_bad_are_put_down_to_it(tmp_path, kind):
+    """No checkpoint is to blame."""
+    body = f"""
+model = nn.Linear(4, 4)
+opt = torch.optim.{kind}(model.parameters(), lr=0.01)
+for i in range(6):
+    opt.zero_grad()
+    (model(torch.rand(8, 4)) * (i != 3)).pow(2).sum(1).sqrt().mean().backward()
+    opt.step()
+"""
+    run = training(tmp_path, body, "--on-alarm", "warn", "--capsules", "0")
+    first, second, *_ = run.alarms
+    assert (first["step"], second["step"]) == (3, 4) and first["cause"]["class"] == "domain-edge"
+    assert second["births"][0]["phase"] == "state", second["births"]
+    assert second["cause"]["text"].endswith("; step 3 of this run was bad and was applied"), second["cause"]
+    assert second["fix"]["text"].startswith("mend what made step 3 bad") and not second["fix"]["line"], second["fix"]

@@ -23,6 +23,13 @@ LAST_LOOK = 5  # seconds at the end of a program, after which no further optimiz
 LONG_RUN = 60  # seconds: a run that took longer is not run again for an advisory
 
 
+def _of_applied_step(alarm, step):
+    """No checkpoint and no initial value is to blame for what a bad step of this run has left."""
+    alarm["cause"]["text"] += f"; step {step} of this run was bad and was applied"
+    text = f"mend what made step {step} bad, as its alarm says; --on-alarm skip does not apply such a step"
+    alarm["fix"] = {"text": text, "verified": False, "file": "", "line": 0}
+
+
 class NonfiniteWeights:
     """The alarms of parameters and optimizer state."""
 
@@ -87,16 +94,25 @@ class NonfiniteWeights:
             "gradient",
         ):
             return
-        if alarm["rerun"] == "not-run" or alarm["births"] and alarm["births"][0]["phase"] == "state":
+        if alarm["rerun"] == "not-run":
+            return
+        ruined_at = self._context.damage.applied_at(alarm["optimizer_ordinal"])
+        if alarm["births"] and alarm["births"][0]["phase"] == "state":
+            if ruined_at is not None and not alarm["births"][0]["op"]:
+                _of_applied_step(alarm, ruined_at)
             return
         if found := nonfinite_state.sinks(optimizer, self._allowed):
             _, name, tensor = found[0]
             alarm["births"] = [{**incident.birth("state"), "name": name, "outputs": listed(name, tensor)}]
             alarm["cause"] = incident.cause(
                 "corrupted-state",
-                f"{name} held {count_text(tensor)} before the step began, of an earlier step that was applied",
+                f"{name} held {count_text(tensor)} before the step began",
             )
             alarm["fix"], alarm["path"] = None, []
+            if ruined_at is None:
+                alarm["cause"]["text"] += ", of an earlier step that was applied"
+            else:
+                _of_applied_step(alarm, ruined_at)
 
     def left_behind(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """A step that an exception ended has written by then what it wrote, as one that searches along a line."""

@@ -14,6 +14,7 @@ class Damage:
 
     def __init__(self):
         self._ordinals = set()
+        self._applied = {}  # ordinal -> the first bad step that was applied, and after which nothing was put right
         self._applied_in = 0  # the backward inside which a bad step was reported and applied
 
     def __contains__(self, ordinal: Any) -> bool:
@@ -25,10 +26,15 @@ class Damage:
     def mark(self, ordinal: int) -> None:
         self._ordinals.add(ordinal)
 
-    def mark_applied(self, ordinal: int) -> None:
+    def mark_applied(self, ordinal: int, step: int) -> None:
         """By a step that is reported and applied now."""
         self.mark(ordinal)
+        self._applied.setdefault(ordinal, step)
         self._applied_in = _native.backward_under_way()
+
+    def applied_at(self, ordinal: int) -> int | None:
+        """The bad step by which they became so, where it was applied."""
+        return self._applied.get(ordinal)
 
     def was_applied_in(self, backward: int) -> bool:
         """Was a bad step applied inside of that backward? backward: _native.backward_under_way()."""
@@ -37,3 +43,4 @@ class Damage:
     def clear(self, ordinal: int) -> None:
         """The script put them right, from a checkpoint perhaps."""
         self._ordinals.discard(ordinal)
+        self._applied.pop(ordinal, None)

@@ -35,7 +35,7 @@ class Settled:
                 alarm["action"] = "reported, skipped by the GradScaler"
             else:
                 alarm["weights"] = "damaged"
-                self._damage.mark_applied(ordinal)
+                self._damage.mark_applied(ordinal, alarm["step"])
         most = self._config.max_skips
         if beyond:
             alarm["text"] += f"; {beyond}"

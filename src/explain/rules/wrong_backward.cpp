@@ -1,5 +1,8 @@
 // The backward of a custom autograd Function makes a non-finite value of finite gradients and finite saved
 // tensors.
+#include <string>
+#include <string_view>
+
 #include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -19,8 +22,9 @@ class WrongBackward : public Rule {
     // forward.
     if (s.op->stack == record::kNone || !inputs_finite(*s.op) || s.forward_bad() || bad_input(*s.node))
       return std::nullopt;
-    std::string text =
-        "the backward of the custom Function " + s.node->name + " makes a non-finite value in " + s.op->name;
+    std::string name = s.node->name;  // torch names the node after the class
+    if (name.ends_with("Backward")) name.resize(name.size() - std::string_view("Backward").size());
+    std::string text = "the backward of the custom Function " + name + " makes a non-finite value in " + s.op->name;
     const auto point = find_point(*s.op);
     if (point) text += " (" + zeros_of(point->operand) + " in " + point->arg + ")";
     text += at_rows(s.birth) + ", while its forward is finite";
