@@ -55,7 +55,7 @@ options:
   --checks          list the checks and end
   --ranks           in each process that a launcher starts: does its device
                     compute and remember right, do all ranks come to the same
-                    sums, how long that takes, how far their clocks are apart
+                    sums, how long that takes, how far their clocks differ
 
 Exit code: 0 no finding is bad, 1 one is, 2 usage, 3 the input cannot be read,
 4 it cannot be done here.

@@ -1,5 +1,5 @@
 """--golden: each dump of this run against that of another run, until one differs. The program finitude-offline compares
-while the training goes on."""
+while the training continues."""
 
 from __future__ import annotations
 
