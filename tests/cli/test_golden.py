@@ -79,6 +79,14 @@ def test_steps_that_never_came_are_named(tmp_path, golden):
     assert f"finitude: 0 of 1 steps agree with --golden {late}; not compared: 9\n" in got.err, got.err
 
 
+def test_damaged_golden_is_no_difference(tmp_path):
+    damaged = tmp_path / "step-000001.json"
+    damaged.write_text('{"checksum"')
+    got = trained(tmp_path, "runs", "--golden", str(damaged))
+    assert "step 1 cannot be compared with --golden" in got.err and not got.report["advisories"], got.text()
+    assert got.code == 0 and "steps agree" not in got.err
+
+
 @pytest.mark.parametrize(("name", "message"), [("nothing", "does not exist"), (".", "holds no dumps")])
 def test_golden_without_dumps_is_usage(tmp_path, name, message):
     got = trained(tmp_path, "runs", "--golden", str(tmp_path / name))

@@ -28,7 +28,7 @@ class Golden:
         self._files: dict[int, str] = {}  # by step
         self._running: list[tuple[int, str, subprocess.Popen[bytes]]] = []  # step, command, what compares it
         self._agreed: list[int] = []
-        self.has_differed = False
+        self.has_ended = False
 
     def plan(self, given: Plan, rank: int) -> Plan:
         """What this rank dumps so that it can be compared: the same steps, of the kind asked for, or else of the same
@@ -44,7 +44,7 @@ class Golden:
     def compare(self, step: int, file: str) -> None:
         """`file` is written."""
         other = self._files.get(step)
-        if other is None or self.has_differed:
+        if other is None or self.has_ended:
             return
         environment = dict(os.environ)
         family.withdraw(environment)  # it is no part of the run
@@ -58,14 +58,14 @@ class Golden:
                 env=environment,
             )
         except OSError as e:
-            self._unlike(step, f"cannot be compared: {e.strerror}", ())
+            self._cannot_compare(step, e.strerror or str(e))
             return
         self._running.append((step, f"finitude diff {other} {file}", process))
         self.look()
 
     def look(self, seconds: float = 0.0) -> None:
         """Takes the answers that are there, in the order of the steps; seconds: waits for each so long."""
-        while self._running and not self.has_differed:
+        while self._running and not self.has_ended:
             step, command, process = self._running[0]
             try:
                 # What it prints fits into the pipe, or it waits until the end of this call.
@@ -79,7 +79,7 @@ class Golden:
             elif process.returncode == DIFFER:
                 self._differs(step, lines, command)
             else:
-                self._unlike(step, (lines or ["cannot be compared"])[-1].removeprefix(PART).strip(), ())
+                self._cannot_compare(step, (lines or [""])[-1].removeprefix(PART).strip())
 
     def close(self) -> None:
         """The run ends."""
@@ -88,7 +88,7 @@ class Golden:
             process.kill()
             process.communicate()
         self._running.clear()
-        if self._files and not self.has_differed:
+        if self._files and not self.has_ended:
             missing = sorted(set(self._files) - set(self._agreed))
             of = f"; not compared: {', '.join(map(str, missing[:8]))}{' ...' * (len(missing) > 8)}" if missing else ""
             say(f"finitude: {len(self._agreed)} of {len(self._files)} steps agree with --golden {self._path}{of}\n")
@@ -99,9 +99,13 @@ class Golden:
         begin = next((i for i, line in enumerate(lines) if line.startswith(FIRST + " ")), len(lines))
         end = next((i for i in range(begin + 1, len(lines)) if not lines[i].startswith(" ")), len(lines))
         details = [line.removeprefix(FIRST).strip() for line in lines[begin:end]]
-        self._unlike(step, f"differs from --golden {self._path}: {verdict}", (*details, f"`{command}` shows all"))
+        what = f"step {step} differs from --golden {self._path}: {verdict}"
+        details.append(f"`{command}` shows all")
+        self.has_ended = True
+        say(f"finitude: {what}\n" + "".join(f"  {line}\n" for line in details))
+        self._report.advise(KIND, step, f"{what}; {'; '.join(details)}")
 
-    def _unlike(self, step, what, details):
-        self.has_differed = True
-        say(f"finitude: step {step} {what}\n" + "".join(f"  {line}\n" for line in details))
-        self._report.advise(KIND, step, f"step {step} {what}; {'; '.join(details)}".rstrip("; "))
+    def _cannot_compare(self, step, why):
+        """It is not known whether that step differs: no later one is compared either."""
+        self.has_ended = True
+        self._report.complain(f"step {step} cannot be compared with --golden {self._path}: {why}")
