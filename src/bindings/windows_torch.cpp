@@ -45,6 +45,11 @@ void register_optimizer(py::handle optimizer, bool in_torch, bool risky) {
   if (entry == nullptr) {
     first_step_is_ahead();
     entry = new_entry(optimizer.ptr());
+    // What steps before have answered for is not this optimizer's: made over the same parameters, as where training
+    // restarts at a lower rate, its first step would be left out for it.
+    for (const LossNote& note : live().losses) {
+      if (entry != nullptr && note.consumed) entry->window_start = note.serial;
+    }
   }
   if (entry == nullptr) throw py::type_error("the optimizer takes no weak reference");
   entry->in_torch = in_torch;

@@ -33,7 +33,7 @@ constexpr std::size_t kMaxNotes = 4096;
 // Returns a hash of the kinds of nodes in the graph, whatever their number, which may change with the data: a repeat
 // of an explained alarm is recognized by it. Only for bad losses, since it walks the whole graph. The walk is
 // iterative and bounded; nodes live as long as `root`.
-std::uint64_t collect_leaves(const at::Tensor& root, std::unordered_set<const c10::TensorImpl*>* leaves) {
+std::uint64_t collect_leaves(const at::Tensor& root, LossLeaves* leaves) {
   constexpr std::size_t kMaxNodes = 1'000'000;
   std::unordered_set<const torch::autograd::Node*> seen;
   std::vector<const torch::autograd::Node*> todo;
@@ -42,13 +42,13 @@ std::uint64_t collect_leaves(const at::Tensor& root, std::unordered_set<const c1
   if (fn)
     todo.push_back(fn.get());
   else
-    leaves->insert(root.unsafeGetTensorImpl());
+    leaves->insert(root);
   while (!todo.empty() && seen.size() < kMaxNodes) {
     const auto* node = todo.back();
     todo.pop_back();
     if (!seen.insert(node).second) continue;
     if (const auto* acc = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
-      leaves->insert(acc->variable.unsafeGetTensorImpl());
+      leaves->insert(acc->variable);
     }
     kinds.insert(node->name());
     for (const auto& edge : node->next_edges()) {

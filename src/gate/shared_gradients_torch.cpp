@@ -86,7 +86,8 @@ PyMethodDef shared_gradient_table[] = {
 void report_others(OptimizerEntry& entry, std::uint32_t number) {
   std::unordered_set<const c10::TensorImpl*> explained;
   for (const LossNote& note : live().losses) {
-    if (note.bad && in_window(entry, note)) explained.insert(note.leaves.begin(), note.leaves.end());
+    if (!note.bad || !in_window(entry, note)) continue;
+    note.leaves.for_each([&](const c10::TensorImpl* leaf) { explained.insert(leaf); });
   }
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
     if (index < entry.marks.size() && entry.marks[index].state > GradMark::kClean) explained.insert(impl_of(p));
@@ -165,7 +166,7 @@ bool is_elsewhere(const LossNote& note) {
   const OptimizerEntry* own = aside().own;
   if (own == nullptr) return false;
   const auto owners = [&](bool own_wanted) {
-    return std::any_of(note.leaves.begin(), note.leaves.end(), [&](const c10::TensorImpl* leaf) {
+    return note.leaves.any([&](const c10::TensorImpl* leaf) {
       const auto [first, last] = live().owner.equal_range(leaf);
       return std::any_of(first, last, [&](const auto& it) { return (it.second.first == own) == own_wanted; });
     });

@@ -9,11 +9,11 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/immortal.h"
 #include "gate/device_tickets.h"
+#include "gate/loss_leaves_torch.h"
 #include "observe/gradient_look_torch.h"
 #include "pyhost/object_python.h"
 #include "record/ring_posix.h"
@@ -36,8 +36,8 @@ struct LossNote {
   std::vector<std::uint32_t> bad_at;  // ordinals of optimizers that had a bad gradient right after that backward
   std::uint32_t second_run_of = 0;    // noted while the window of this optimizer ran again (ordinal + 1): nobody else's
   std::uint32_t micro_batch = 0;
-  std::unordered_set<const c10::TensorImpl*> leaves;  // bad losses only: the parameters below it
-  bool on_device = false;                             // whose it is is not kept then
+  LossLeaves leaves;       // bad losses only: the parameters below it
+  bool on_device = false;  // whose it is is not kept then
   DeviceTickets device;
 };
 

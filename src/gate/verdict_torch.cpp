@@ -48,8 +48,8 @@ bool owns(OptimizerEntry& entry, const LossNote& note) {
   });
   // The leaves may be temporary tensors instead of the parameters, whose gradients are passed on after backward: FSDP2
   // gathers whole parameters from its shards.
-  return owned || (!is_clean && std::none_of(note.leaves.begin(), note.leaves.end(),
-                                             [](const c10::TensorImpl* leaf) { return live().owner.contains(leaf); }));
+  return owned ||
+         (!is_clean && !note.leaves.any([](const c10::TensorImpl* leaf) { return live().owner.contains(leaf); }));
 }
 
 // Called by the Python side, for a window that is not plainly healthy: allocates. The rules are in src/decide, which

@@ -297,3 +297,33 @@ def test_fullgraph_compiled_step_runs_as_unwatched(tmp_path):
     got = run(tmp_path, text)
     assert (got.code, got.out, unwatched.code) == (0, unwatched.out, 0), got.text()
     assert words(without_closing_line(got.err)) == words(unwatched.err)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("same", [True, False], ids=["same parameters", "parameters that are gone"])
+@pytest.mark.parametrize("with_scaler", [True, False], ids=["scaler", "plain"])
+def test_optimizer_made_after_a_bad_step_is_not_left_out(same, with_scaler):
+    # One optimizer waits for its turn, so that losses are kept. The others come and go: each has one bad step.
+    def train():
+        idle = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+        kept = torch.nn.Linear(4, 1)
+        applied = []
+        for turn in range(6):
+            net = kept if same else torch.nn.Linear(4, 1)
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            scaler = torch.amp.GradScaler("cpu", init_scale=4.0, enabled=with_scaler)
+            for i in range(3):
+                opt.zero_grad()
+                scaler.scale(net(torch.ones(2, 4)).sum() * (NAN if i == 1 else 1)).backward()
+                if with_scaler:
+                    scaler.unscale_(opt)
+                before = net.weight.detach().clone()
+                scaler.step(opt)
+                scaler.update()
+                applied.append(not torch.equal(before, net.weight))
+            del net, opt  # the next ones may lie at their addresses
+        return applied, idle
+
+    with watching() as watch:
+        assert train()[0] == [True, False, True] * 6
+        assert [a["step"] for a in watch.alarms] == [1] * 6
