@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from ..base.types import Injected, Optimizer
+    from ..base.types import Injected
 
 
 def from_environment() -> Injection | None:
@@ -39,8 +39,7 @@ class Compared(Injection):
         if self.order["way"] == "start":
             self.recorder.start()
 
-    def _put(self, optimizer: Optimizer, others_step_first: bool = False) -> None:
-        super()._put(optimizer, others_step_first)
+    def _is_ready(self) -> None:
         if not self.recorder.is_on:
             self.recorder.start()
 
