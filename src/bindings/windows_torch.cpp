@@ -45,8 +45,8 @@ void register_optimizer(py::handle optimizer, bool in_torch, bool risky) {
   if (entry == nullptr) {
     first_step_is_ahead();
     entry = new_entry(optimizer.ptr());
-    // What steps before have answered for is not this optimizer's: made over the same parameters, as where training
-    // restarts at a lower rate, its first step would be left out for it.
+    if (entry != nullptr) entry->made_at = live().next_serial;
+    // What a step has answered for before is not this optimizer's, if it is made over the same parameters.
     for (const LossNote& note : live().losses) {
       if (entry != nullptr && note.consumed) entry->window_start = note.serial;
     }

@@ -105,6 +105,7 @@ struct OptimizerEntry : WindowState {
   std::string class_name;
   std::uint32_t ordinal = 0;  // in order of first step
   std::uint64_t thread = 0;   // that took its last step
+  std::uint64_t made_at = 0;  // serial of the last loss note as it was made; 0: it was there before its first step
   bool in_torch = false;  // its step is one of torch.optim's: it evaluates a closure first, skips what has no gradient
   bool risky = false;     // its own arithmetic may overflow: what it wrote is scanned after every step
   bool first_done = false;

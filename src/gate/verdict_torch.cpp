@@ -42,6 +42,8 @@ bool owns(OptimizerEntry& entry, const LossNote& note) {
                                      [](const GradMark& mark) { return mark.state > GradMark::kClean; });
   // What that backward wrote here is gone, as where a loss passes through a model that is not its own.
   if (is_clean && was_bad_at(entry, note) && stands_elsewhere(entry, note)) return false;
+  // Training restarts with another optimizer: this loss and what it left were the affair of the one before.
+  if (is_clean && note.serial <= entry.made_at && !note.bad_at.empty()) return false;
   bool owned = false;
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
     owned |= THPVariable_Check(p) && note.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());

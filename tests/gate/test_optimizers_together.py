@@ -327,3 +327,43 @@ def test_optimizer_made_after_a_bad_step_is_not_left_out(same, with_scaler):
     with watching() as watch:
         assert train()[0] == [True, False, True] * 6
         assert [a["step"] for a in watch.alarms] == [1] * 6
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("way", ["after backward", "clipping raised", "weights reloaded", "before backward"])
+def test_restart_with_another_optimizer_is_no_alarm(way):
+    def train():
+        torch.manual_seed(0)
+        idle = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)  # losses are kept for it
+        net = torch.nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        applied = 0
+        for i in range(8):
+            opt.zero_grad()
+            loss = net(torch.randn(3, 4)).pow(2).sum() * (NAN if i in (2, 5) else 1)
+            is_bad = not torch.isfinite(loss)
+            if way != "before backward" or not is_bad:
+                loss.backward()
+            if way == "clipping raised":
+                try:
+                    torch.nn.utils.clip_grad_norm_(net.parameters(), 100.0, error_if_nonfinite=True)
+                except RuntimeError:
+                    opt = torch.optim.AdamW(net.parameters(), lr=0.05)
+                    continue
+            elif is_bad:
+                if way == "weights reloaded":
+                    kept = {name: value.clone() for name, value in net.state_dict().items()}
+                    net = torch.nn.Linear(4, 1)
+                    net.load_state_dict(kept)
+                opt = torch.optim.SGD(net.parameters(), lr=0.05)
+                continue
+            before = net.weight.detach().clone()
+            opt.step()
+            applied += not torch.equal(before, net.weight)
+        return applied, net.weight.detach().clone(), idle
+
+    expected = train()
+    with watching() as watch:
+        applied, weight, _ = train()
+        assert not watch.alarms
+    assert applied == expected[0] == 6 and torch.equal(weight, expected[1])
