@@ -2,6 +2,7 @@
 
 import pytest
 
+from finitude.report import incident
 from helpers import plain, run, training, write_script
 
 LOOP = """
@@ -60,7 +61,9 @@ def test_dropped_loss_is_explained_by_rerun_in_place(tmp_path, check):
     first, second = got.advisories("handled-by-script")
     assert (got.code, got.out) == (0, "ended True\n") and not got.alarms, got.text()
     assert first["births"][0]["op"] == "aten::mul" and "loss * NAN" in first["births"][0]["source"], got.text()
-    assert "rewind" in first["text"] and "same bits" in first["text"], first
+    # The dropped loss has no gradients: what was compared is of the step that the script applied.
+    assert "in place; loss and gradients of the step that was then applied came out with the same" in first["text"]
+    assert "rewind" in first["text"], first
     assert not second["births"]
 
 
@@ -82,6 +85,22 @@ def test_leaving_loop_at_check_is_explained_at_end(tmp_path):
     (advisory,) = got.advisories("handled-by-script")
     assert got.code == 0 and not got.alarms and advisory["step"] == 2, got.text()
     assert advisory["births"][0]["op"] == "aten::mul" and "restart" in advisory["text"], got.text()
+
+
+def test_raised_loss_is_what_is_compared(tmp_path):
+    text = LOOP.format(fault="* NAN", check="torch.isnan(loss)").replace("continue", "raise ValueError(i)")
+    alarm = training(tmp_path, text, "--on-alarm", "stop").the_alarm()
+    assert alarm["rerun_verified"] and alarm["rerun_by"] == "restart", alarm["rerun_text"]
+    assert alarm["rerun_text"].endswith("; the value came out with the same bits"), alarm["rerun_text"]
+
+
+def test_only_what_existed_is_called_compared():
+    assert incident.compared({"losses": [1], "gradients": [2, 0]}) == "loss and gradients"
+    assert incident.compared({"losses": [1], "gradients": [0, 0]}) == "the loss"
+    assert incident.compared({"losses": [1], "gradients": None}) == "the loss"
+    assert incident.compared({"losses": [], "gradients": [0, 2]}) == "the gradients"
+    assert incident.compared({"losses": [], "gradients": [0], "raised": [3]}) == "the value"
+    assert "random numbers" in incident.compared({"losses": [], "gradients": [0], "raised": None})
 
 
 def test_returning_function_is_explained_after_model_is_gone(tmp_path):

@@ -441,4 +441,5 @@ if TYPE_CHECKING:
         generator: int | None  # checksum of torch's state; None: not compared
         gradients: list[int] | None  # checksums; None: not compared
         start: list[Any]  # [kind, name, checksum] of what was bad before the first step
+        raised: list[int] | None  # checksums of what the script's own exception is about; None: not compared
         late: Late

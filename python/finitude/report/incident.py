@@ -58,9 +58,11 @@ def new_alarm(
     return json.loads(found)
 
 
-def fingerprint(optimizer: Optimizer | None, began_with: Sequence[Sink] = ()) -> Fingerprint:
+def fingerprint(
+    optimizer: Optimizer | None, began_with: Sequence[Sink] = (), raised: Sequence[Sink] = ()
+) -> Fingerprint:
     """What must come out again, bit for bit: the losses of the window and the gradients as scanned; began_with: (kind,
-    name, tensor) of what was bad before the first step.
+    name, tensor) of what was bad before the first step; raised: of what the script's own exception is about.
 
     None for an optimizer that is gone: the losses that no step answered for are what is left."""
     if optimizer is None:
@@ -77,6 +79,8 @@ def fingerprint(optimizer: Optimizer | None, began_with: Sequence[Sink] = ()) ->
     }
     for kind, name, tensor in began_with[:1]:
         found["start"] = [kind, name, _native.checksum(tensor)]
+    if raised and all(tensor is not None for *_, tensor in raised):
+        found["raised"] = [_native.checksum(tensor) for *_, tensor in raised]
     return found
 
 
@@ -96,6 +100,18 @@ def is_as_reported(optimizer: Optimizer, late: Late) -> bool:
     ]
     # A long queue of steps may have kept only the first of the bad gradients.
     return all(one in found for one in late["gradients"]) and (not losses or late["loss"] in losses)
+
+
+def compared(found: Fingerprint, applied: bool = False) -> str:
+    """What there was to compare, as a report names it: a script that checks its loss first leaves no gradients.
+    applied: the step is one that the script has dropped, and what was compared is the step that it then applied."""
+    if found.get("raised") is not None:
+        return "the value"
+    parts = ("loss", found.get("losses")), ("gradients", found.get("gradients"))
+    names = [name for name, values in parts if any(values or ())]
+    if not names:
+        return "random numbers, which is all that could be compared,"
+    return ("the " if len(names) == 1 else "") + " and ".join(names) + " of the step that was then applied" * applied
 
 
 def is_as_expected(found: Fingerprint, expected: Fingerprint) -> bool:

@@ -277,7 +277,11 @@ class _SecondRun:
         else:  # it is reported when the program has ended by it: of this step, if no other has come by then
             self.units.note_recorded(_native.windows_closed())
         what = (
-            "the value" if self.error is not None else "the loss" if self.returned is not None else "loss and gradients"
+            "the value"
+            if self.error is not None
+            else "the loss"
+            if self.returned is not None
+            else incident.compared({"losses": self.expected[0], "gradients": self.expected[1]}, "advisory" in alarm)
         )
         text += f"; {what} came out with the same bits" if self.same else "; it failed again, with other bits"
         note_rerun(alarm, WAY.name, "persistent", self.same, text)

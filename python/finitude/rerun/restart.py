@@ -35,9 +35,10 @@ LONGEST_SEARCH = (
 def attempt(step: BadStep) -> Outcome | Refused:
     """The way for every bad step, and the last one."""
     began_with = step.sinks if step.where == "start" else ()
+    raised = step.sinks if step.is_dropped and step.where == "window" else ()
     return step.session.restart.attempt(
         step.alarm,
-        step.expected or incident.fingerprint(step.optimizer, began_with),
+        step.expected or incident.fingerprint(step.optimizer, began_with, raised),
         step.where,
     )
 

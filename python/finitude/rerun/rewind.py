@@ -31,12 +31,16 @@ if TYPE_CHECKING:
     from ..base.types import InPlace, Optimizer, Pending, Sink
 
 OTHER_NUMBERS = "other random numbers were drawn"
-SAME_BITS = "; loss and gradients came out with the same bits"
 OTHER_BITS = "loss or gradients came out with other bits"
 NOT_SO = {
     fork_dry_run.ASTRAY: ": the second run would not come back to this step",
     known_libraries.EXCHANGES: ": the step exchanges values with another process",
 }
+
+
+def same_bits(compared: str) -> str:
+    """compared: as incident.compared names it."""
+    return f"; {compared} came out with the same bits"
 
 
 def attempt(step: BadStep) -> Outcome | Refused:

@@ -19,7 +19,7 @@ from ..effects.object_snapshot import Ledger
 from ..program import optimizer_members, ranks, rng_generators
 from ..report import incident
 from .isolation import IsolatedRun
-from .rewind import NOT_SO, OTHER_BITS, OTHER_NUMBERS, SAME_BITS
+from .rewind import NOT_SO, OTHER_BITS, OTHER_NUMBERS, same_bits
 from .way import note_rerun
 
 TYPE_CHECKING = False
@@ -245,11 +245,7 @@ class Again:
             + ", what it counts set back" * self._counts_down
             + ", eagerly instead of compiled" * self._isolation.is_eager
             + twice
-            + (
-                SAME_BITS.replace("loss and gradients", "the loss")
-                if explained.verified
-                else "; it failed again, with other bits"
-            )
+            + (same_bits("the loss") if explained.verified else "; it failed again, with other bits")
         )
         if lost:
             explained.text += f"; it also wrote a second time, and this could not be put back: {', '.join(lost[:8])}"

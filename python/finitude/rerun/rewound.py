@@ -10,7 +10,7 @@ from ..effects.files import not_put_back, written_twice
 from ..program import optimizer_members, rng_generators, sinks as sinks_of
 from ..report import carried_state, incident
 from .alarm_correlation import trace_continues
-from .rewind import OTHER_BITS, OTHER_NUMBERS, SAME_BITS, as_before_second_run, begin, give_up
+from .rewind import OTHER_BITS, OTHER_NUMBERS, as_before_second_run, begin, give_up, same_bits
 from .second_outcome import MEMORY_DIFFERS
 from .way import BadStep, note_rerun, serves
 
@@ -110,7 +110,7 @@ class Rewound:
                     return "again"
             alarm["rerun_text"] += written_twice(twice) + not_put_back(lost)
             if as_before and shorter and (session.second_runs.in_place_only() or not session.restart.is_possible()):
-                return self._explained_by_the_shorter(alarm, shorter)
+                return self._explained_by_the_shorter(pending, shorter)
             trace_continues(session.config)
             return False
         _native.rewind_forget()
@@ -147,7 +147,11 @@ class Rewound:
             session.recent.follow(alarm, earlier)
         trace_continues(session.config)
         text += (
-            f"; it failed again, but {other}" if other else SAME_BITS if same else "; it failed again, with other bits"
+            f"; it failed again, but {other}"
+            if other
+            else same_bits(incident.compared(pending["expected"], "advisory" in alarm))
+            if same
+            else "; it failed again, with other bits"
         )
         session.second_run.note_recorded(not brought)
         if brought:
@@ -176,12 +180,12 @@ class Rewound:
         self._session.second_run.note_before(twice, shorter)
         return True
 
-    def _explained_by_the_shorter(self, alarm, found):
+    def _explained_by_the_shorter(self, pending, found):
         """No way goes back further: what the jump found, which has the same bits, is reported."""
+        alarm = pending["alarm"]
         incident.apply(alarm, found)
-        text = (
-            f"rewound to where another optimizer stepped last and run again in place{SAME_BITS} ({alarm['rerun_text']})"
-        )
+        same = same_bits(incident.compared(pending["expected"], "advisory" in alarm))
+        text = f"rewound to where another optimizer stepped last and run again in place{same} ({alarm['rerun_text']})"
         note_rerun(alarm, "jump", "persistent", True, text)
         trace_continues(self._session.config)
         return True

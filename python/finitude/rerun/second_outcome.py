@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..base import compat
+from ..report.incident import compared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def of(
         same = "loss came out with the same bits, gradients with as many values that are not finite"
         return Outcome("persistent", f"the program was {way}; {same}")
     if same_bits:
-        return Outcome("persistent", f"the program was {way}; loss and gradients came out with the same bits", True)
+        what = compared(order["expected"])
+        return Outcome("persistent", f"the program was {way}; {what} came out with the same bits", True)
     if elsewhere:
         now = "a gradient" if order["alarm"]["sink"]["kind"] == "loss" else "the loss"
         text = f"{way}; it failed again, but at {now}: another value than the first time"

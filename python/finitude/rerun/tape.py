@@ -156,8 +156,13 @@ def _conclude(step, found, how):
             if _native.counters()["optimizers"] > 1:
                 return "the value was there when it began"
         incident.apply(alarm, found)
+    what = (
+        "the value"
+        if step.is_dropped and step.sinks
+        else incident.compared(incident.fingerprint(step.optimizer), step.is_dropped)
+    )
     outcome = (
-        "loss and gradients came out with the same bits"
+        f"{what} came out with the same bits"
         if played["verified"]
         else "it failed again, with other bits"
         if played["bad_again"]
