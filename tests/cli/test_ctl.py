@@ -126,3 +126,16 @@ def test_warnings_follow_the_file(tmp_path, monkeypatch, capsys):
     one.add(optimizer, "[]")
     assert asked == ["all", "growth,dead", "norm", "norm"]
     assert capsys.readouterr().err.count("is not obeyed") == 1
+
+
+@pytest.mark.parametrize("began, words, says", [("stop", "skip", 1), ("skip", "skip", 0), ("stop", "warn", 0)])
+def test_ranks_that_do_not_ask_are_named(tmp_path, capsys, began, words, says):
+    run = a_run(tmp_path)
+    started = json.dumps({"schema": 1, "ctl": control.taken(config.Config()), "on_alarm": began})
+    for rank in (0, 1):
+        os.mkdir(os.path.join(run, f"rank-{rank}"))
+        with open(os.path.join(run, f"rank-{rank}", "run.json"), "w") as f:
+            f.write(started)
+    assert ctl.main([run, f"on-alarm={words}"], None) == 0
+    assert capsys.readouterr().err.count("--on-alarm skip or rollback") == says
+    assert control.read(os.path.join(run, "rank-1")) == {"on-alarm": words}

@@ -17,6 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+SKIPS = "skip", "rollback"
+_ALONE = (
+    "finitude: a step that is bad on some ranks only still stops them: ranks ask one another before each step only in"
+    " a run that was started with --on-alarm skip or rollback\n"
+)
 EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 
 
@@ -48,7 +53,7 @@ def main(words: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) 
         sys.stderr.write(f"finitude: {printable(path)}: it is no run and holds none\n")
         return EXIT_INPUT
     try:
-        return _change(run, settings) if settings else _show(run)
+        return _change(run, settings, is_quiet) if settings else _show(run)
     except (config.UsageError, control.NoReader) as e:
         sys.stderr.write(f"finitude: {e}\n")
     except OSError as e:
@@ -74,11 +79,12 @@ def _show(run):
     return 0
 
 
-def _change(run, settings):
+def _change(run, settings, is_quiet):
     if runs.State(run).now() != "running":
         sys.stderr.write(f"finitude: {printable(run)} does not run any more\n")
         return EXIT_CANNOT
-    taken = set().union(*map(_taken, _folders(run)))
+    started = [_started(folder) for folder in _folders(run)]
+    taken = set().union(*map(_taken, started))
     for key in settings:
         if key not in taken:
             needs = "--warnings off" if key in control.WARNINGS else "no --dump, with --dump-control or --redact"
@@ -90,13 +96,21 @@ def _change(run, settings):
         if folder == run or os.path.isfile(os.path.join(folder, run_folder.STARTED)):
             now = control.read(folder) | settings
             control.write(folder, {key: value for key, value in now.items() if value})
+    has_ranks = any(os.path.basename(folder).startswith("rank-") for folder in _folders(run))
+    is_agreed = any(one.get("on_alarm") in SKIPS for one in started)
+    if has_ranks and settings.get("on-alarm") in SKIPS and not is_agreed and not is_quiet:
+        sys.stderr.write(_ALONE)
     return 0
 
 
-def _taken(folder):
+def _started(folder):
     try:
         started = plain_json.read(os.path.join(folder, run_folder.STARTED))
     except (OSError, ValueError):
-        return []
-    keys = started.get("ctl") if isinstance(started, dict) else None
+        return {}
+    return started if isinstance(started, dict) else {}
+
+
+def _taken(started):
+    keys = started.get("ctl")
     return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []

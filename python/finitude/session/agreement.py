@@ -79,6 +79,8 @@ class Agreement:
         """act: carries the policy out (Decision.act). explains: this process explains a step of another one."""
         self._context, self._ballot, self._allowed, self._scaling, self._act = context, ballot, allowed, scaling, act
         config = context.config
+        # For the whole run, whatever `finitude ctl` changes: ranks read that at alarms only, so that one would begin to
+        # ask in an alarm of its own while the others take the step. What they do about it is session/control.py's.
         self._is_on = not explains and config.level == "gate" and config.on_alarm in ("skip", "rollback")
         self._known: dict[int, step_ranks.Stepping] = {}  # by the optimizer's number, from its first step on
         self._groups: dict[tuple[int, ...], side_group.SideGroup] = {}

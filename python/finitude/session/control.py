@@ -4,11 +4,13 @@ at each step only of a run that dumps steps: a healthy step of any other costs n
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 
 from .. import _native
-from ..base import config, control
+from ..base import compat, config, control
 from ..base.say import say
+from ..program import ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,11 +50,25 @@ class Control:
             self._read_file()
         return self._asked
 
-    def new_policy(self) -> PolicyMachine | None:
+    def new_policy(self, ordinal: int, call: int) -> PolicyMachine | None:
         """An alarm is there. The settings of the run are changed as it says. None: what it
-        says of policies is what held before."""
+        says of policies is what held before.
+
+        ordinal, call: of the optimizer and its step, in which other ranks may be in this alarm too."""
         before = _policy(self._config)
         given = {key: value for key, value in self.asked().items() if key in control.POLICY}
+        if ranks.several():
+            try:
+                given = _of_all_ranks(given, f"finitude/policy/{ordinal}/{call}")
+            except (
+                RuntimeError,
+                ValueError,
+                OSError,
+                config.UsageError,
+            ) as e:  # the store is gone, or holds something else
+                if given:
+                    say(f"finitude: {control.NAME} is not obeyed at this alarm: the ranks could not agree on it: {e}\n")
+                return None  # what held before is the same on all of them
         asked = config.load(given, environ={}, directory=os.devnull)
         for key in control.POLICY:
             name = key.replace("-", "_")
@@ -64,6 +80,18 @@ class Control:
         say(f"finitude: {control.NAME}: from this alarm on {changed}\n")
         _native.set_device_policy(self._config.on_alarm)
         return machine(self._config)
+
+
+def _of_all_ranks(given, key):
+    """What the first rank in this alarm was asked. `finitude ctl` writes a file for each rank, one after another: ranks
+    that each obeyed their own could do different things about one step. No rank waits for another one."""
+    store = compat.group_store()
+    if store is None:
+        return given
+    said = json.loads(store.compare_set(key, "", json.dumps(given)).decode())
+    if not isinstance(said, dict):
+        raise ValueError("these are no settings")
+    return {name: value for name, value in control.checked(said).items() if name in control.POLICY}
 
 
 def _policy(settings):

@@ -46,8 +46,12 @@ class Decision:
         session.acting.begin(alarm, where == "written", undone)
         if session.agreement.owed is not None:
             session.part(session.agreement.say, optimizer, alarm)
-        if session.report.directory and os.path.exists(os.path.join(session.report.directory, control.NAME)):
-            if (policy := session.part(session.control.new_policy)) is not None:
+        # With several ranks each asks, also one without the file: another one may have it already.
+        is_asked = session.report.directory and os.path.exists(os.path.join(session.report.directory, control.NAME))
+        if is_asked or session.part(ranks.several):
+            ordinal = alarm.get("optimizer_ordinal", 0)
+            call = alarm["step"] + session.scaling.skipped[ordinal]
+            if (policy := session.part(session.control.new_policy, ordinal, call)) is not None:
                 session.policy = policy
                 session.second_runs.begin_with(session.config.on_alarm)
         if (session.report.unexplained or session.second_run.pending or session.hand.again) is not None:
