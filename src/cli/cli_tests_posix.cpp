@@ -251,6 +251,29 @@ TEST_F(Folder, ReportOfAContinuedRunSaysItsState) {
   EXPECT_THAT(shown()["alarms"][0]["rerun_text"].get<std::string>(), HasSubstr("removed by --capsules"));
 }
 
+TEST_F(Folder, ListAndReportNameTheJob) {
+  put("run/report.json", show::sample("clean").dump());
+  put("run/run.json", R"({"job": {"slurm_job": "17", "slurm_nodes": "n[1-2]", "slurm_restarts": "1", "x": "y"}})");
+  for (const char* one : {"0", "2", "1"})  // three starts of rank 0, in no order
+    put("run/rank-0-9" + std::string(one) + "/run.json",
+        R"({"job": {"elastic_run": "r", "elastic_most_restarts": "3", "elastic_restarts": ")" + std::string(one) +
+            "\"}}");
+  const std::string text = "job: SLURM job 17 on n[1-2], restart 1; torchelastic run r, restart 2 of 3\n";
+  EXPECT_THAT(ran({"report", (path_ / "run").string()}).out, HasSubstr("\n" + text));
+  EXPECT_THAT(ran({"list", path_.string()}).out, HasSubstr("SLURM job 17\n"));
+  const nlohmann::json listed = nlohmann::json::parse(ran({"list", "--json", path_.string()}).out);
+  EXPECT_EQ(listed[0]["job"]["elastic_restarts"], "2");
+  EXPECT_FALSE(listed[0]["job"].contains("x"));
+  put("run/run.json", R"({"job": {"slurm_job": "\u001b[2J"}})");
+  EXPECT_THAT(ran({"report", (path_ / "run").string()}).out, Not(HasSubstr("\x1b[2J")));
+  put("torchrun/run.json", R"({"job": {"elastic_run": "none", "elastic_restarts": "0"}})");
+  EXPECT_THAT(ran({"report", (path_ / "torchrun").string()}).out, Not(HasSubstr("job:")));
+  put("torchrun/run.json", R"({"job": {"elastic_run": "none", "elastic_restarts": "2"}})");
+  EXPECT_THAT(ran({"report", (path_ / "torchrun").string()}).out, HasSubstr("job: torchelastic, restart 2\n"));
+  put("other/run.json", R"({"job": ["slurm_job"]})");
+  EXPECT_THAT(ran({"report", (path_ / "other").string()}).out, Not(HasSubstr("job:")));
+}
+
 TEST_F(Folder, ReportOfARunWithoutOne) {
   put("run/run.json", "{\"process\": {\"pid\": 7, \"machine\": \"elsewhere\"}}");
   EXPECT_EQ(ran({"report", (path_ / "run").string()}).out,

@@ -11,6 +11,7 @@
 
 #include "cli/newest.h"
 #include "incident/run_folder.h"
+#include "incident/run_job.h"
 #include "record/ring_posix.h"
 #include "show/json_file.h"
 #include "show/printable.h"
@@ -51,6 +52,7 @@ struct Line {
   std::string state, reason;
   json outcome, started, seconds, last_good;
   json step, loss;  // the newest ones, of a run that has not ended by itself
+  json job;         // of a scheduler or launcher
   std::uint64_t steps = 0;
   std::size_t alarms = 0, capsules = 0;
 };
@@ -75,6 +77,8 @@ std::string text_of(const std::string& folder, const Line& line, const Screen& s
     counts +=
         (counts.empty() ? "" : ", ") + ("last good " + show::printable(line.last_good.get<std::string>(), unicode));
   if (line.capsules > 0) counts += (counts.empty() ? "" : ", ") + counted(line.capsules, "capsule");
+  if (const std::string job = incident::job_name(line.job); !job.empty())
+    counts += (counts.empty() ? "" : ", ") + show::printable(job, unicode);
   char numbers[64];
   std::snprintf(numbers, sizeof numbers, "%7llu steps", static_cast<unsigned long long>(line.steps));
   std::string outcome =
@@ -91,7 +95,7 @@ json json_of(const std::string& folder, const Line& line) {
       {"run", name_of(folder)},  {"path", folder},          {"state", line.state},         {"outcome", line.outcome},
       {"reason", line.reason},   {"steps", line.steps},     {"alarms", line.alarms},       {"capsules", line.capsules},
       {"started", line.started}, {"seconds", line.seconds}, {"last_good", line.last_good}, {"step", line.step},
-      {"loss", line.loss}};
+      {"loss", line.loss},       {"job", line.job}};
 }
 
 // The last good checkpoint of a run that has not ended, from its events; null: there is none.
@@ -189,6 +193,7 @@ Line line_of(const std::string& folder) {
     line.reason = "report.json cannot be read";
   }
   line.capsules = capsule_folders(folder).size();
+  line.job = incident::job_of(folder);
   return line;
 }
 

@@ -12,6 +12,7 @@
 #include "capture/packed_capsule.h"
 #include "cli/newest.h"
 #include "incident/run_folder.h"
+#include "incident/run_job.h"
 #include "record/ring_posix.h"
 #include "show/capsule_ops.h"
 #include "show/json_file.h"
@@ -66,6 +67,12 @@ std::string course_of(const std::string& folder, const Screen& screen) {
   return table;
 }
 
+// A line that names the job of the run; empty where none is known.
+std::string job_line(const std::string& folder, const Screen& screen) {
+  const std::string text = incident::job_text(incident::job_of(folder));
+  return text.empty() ? text : show::printable("job: " + text, screen.unicode) + "\n";
+}
+
 // The report of a run, in its folder; not a copy of it elsewhere.
 bool is_of_run(const std::string& file) {
   std::error_code error;
@@ -97,6 +104,7 @@ int show_report(const ReportWords& words, const Console& console) {
     console.out << report.dump(2, ' ', true, json::error_handler_t::replace) << '\n';
   } else if (words.html.empty()) {
     console.out << show::terminal(report, {console.screen.colour, console.screen.width, console.screen.unicode});
+    if (!is_packed && is_of_run(words.file)) console.out << job_line(folder, console.screen);
     // Of a run that has ended with an alarm the steps before it are in the report.
     const bool has_ended = std::string(state_of(folder, &report)) == "finished";
     if (!is_packed && is_of_run(words.file) && (report["alarms"].empty() || !has_ended))
@@ -132,6 +140,7 @@ int show_ring(const std::string& folder, const Console& console) {
   const json process = process_of(folder, nullptr);
   console.out << show::printable(folder, unicode) << ": "
               << state_sentence(folder, process.is_object() ? process : json{{"pid", ring.pid}}) << '\n';
+  console.out << job_line(folder, console.screen);
   const std::size_t held = ring.records.size();
   console.out << ring.overwritten + held << " steps were recorded" << (held > 0 ? ", the last of them:" : "") << '\n';
   for (std::size_t i = held - std::min(held, kStepsShown); i < held; ++i) {
@@ -183,6 +192,7 @@ std::optional<int> without_report(const ReportWords& words, const Console& conso
   if (!is_file(folder + "/run.json")) return std::nullopt;
   console.out << show::printable(folder, console.screen.unicode) << ": "
               << state_sentence(folder, process_of(folder, nullptr)) << "; it took no step\n";
+  console.out << job_line(folder, console.screen);
   console.out << course_of(folder, console.screen);
   return kDone;
 }
