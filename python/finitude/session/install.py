@@ -60,6 +60,19 @@ def _wrap_created(original):
     return __init__
 
 
+def _wrap_restored(original):
+    """A copy of an optimizer, or one out of a file, comes about without __init__. It may be kept as a backup only, so
+    it counts as an optimizer with its first step. `load_state_dict` calls this as well."""
+
+    @functools.wraps(original)
+    def __setstate__(self, state):
+        original(self, state)
+        if not _native.is_registered(self) and "param_groups" in self.__dict__:
+            native_callbacks.on_restored(self)
+
+    return __setstate__
+
+
 def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     """Idempotent. Nothing is patched twice; `uninstall` leaves no trace. wait_for_training(forked=True) is called in
     each process that this one forks from now on, where the children of the run are watched."""
@@ -78,6 +91,7 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     _patches.set(clip, "clip_grad_value_", _native.clip_grad_value)
     _patches.set(torch.nn.utils, "clip_grad_value_", _native.clip_grad_value)
     _patches.set(torch.optim.Optimizer, "__init__", _wrap_created(torch.optim.Optimizer.__init__))
+    _patches.set(torch.optim.Optimizer, "__setstate__", _wrap_restored(torch.optim.Optimizer.__setstate__))
     scaler = torch.amp.GradScaler
     scale_method, step_method = _native.scaler_methods(scaler.__dict__["scale"], scaler.__dict__["step"])
     _patches.set(scaler, "scale", scale_method)

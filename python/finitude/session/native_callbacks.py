@@ -27,6 +27,7 @@ EACH_STEP = (
     "on_hand_end",
     "on_backward",
     "on_created",
+    "on_restored",
     "leave_out",
     "on_warning",
     "on_verified",
@@ -147,6 +148,7 @@ on_scaler_skip = _guard("on_scaler_skip")
 on_written = _guard("on_written")
 on_kept = _guard("on_kept")
 on_created = _guard("on_created")
+on_restored = _guard("on_restored")
 on_stream_met = _guard("on_stream_met")
 on_searched = _guard("on_searched")
 leave_out = _guard("leave_out")

@@ -41,6 +41,7 @@ class Session(Parts):
         super().__init__(config, script, command, target, start, is_member)
         self.on_warning = self.step_warnings.add
         self.on_verified = self.verified.add
+        self.on_restored = self.watched_tensors.watch_buffers_of
         self.on_scaler_agreed = self.scaler_skips.agreed
         if target is not None:
             target.attach(self)
@@ -62,9 +63,7 @@ class Session(Parts):
         if self.part(ranks.several) and self.part(self.agreement.wants, optimizer):
             install.replace_gate_hook(agreement.before_step, agreement.scaler_step)
         install.watch_imported()
-        found = [b for _, b in optimizer_members.buffers(optimizer)]
-        _native.watch_buffers(found)
-        self.units.watch_buffers(found)
+        self.watched_tensors.watch_buffers_of(optimizer)
         ordinal = _native.window(optimizer)["ordinal"]
         if self.makers.note(ordinal) and self.target is not None:
             self.target.was_made(ordinal)

@@ -16,7 +16,7 @@ from .. import _native
 from ..base.config import UsageError
 from ..base.unseen import unseen
 from ..program import sinks
-from ..program.optimizer_members import has_memory
+from ..program.optimizer_members import buffers, has_memory
 from ..program.tensor_stats import count_text
 from . import native_callbacks
 
@@ -70,6 +70,13 @@ class WatchedTensors:
         self._functions.update({name: it for name, it in tensors.items() if not isinstance(it, torch.Tensor)})
         self._given_names += [name for name in tensors if name not in self._given_names]
         return bool(tensors)
+
+    def watch_buffers_of(self, optimizer: Optimizer) -> None:
+        """What its modules hold is copied as a step begins, so that a skipped one is taken back. Called before the
+        first forward pass: later the window of its first step has begun."""
+        found = [buffer for _, buffer in buffers(optimizer)]
+        _native.watch_buffers(found)
+        self._units.watch_buffers(found)
 
     def _store(self, place, name, step, tensor):
         """Into the series of the run: the largest magnitude as the step begins. Of a large tensor in some steps."""
