@@ -21,6 +21,7 @@ class Case:
     phase: str
     kind: str
     rank: int  # on which the fault comes
+    seed: int = 0  # of weights and batches
 
     def __str__(self):
         return f"{self.strategy} {self.policy}, {self.phase}: {self.kind} of rank {self.rank}"
