@@ -195,6 +195,7 @@ PYBIND11_MODULE(_native, m) {
 
   define_values(m);
   m.def("watch_buffers", &watch_buffers);
+  m.def("state_loaded", &state_loaded);
   m.def("buffers_turned_nan", [] { return buffer_snapshot().turned_nan(); });
   m.def("set_numpy_state_address", &set_numpy_state_address);
   m.def("watch_generators", [](const py::list& list) {

@@ -114,6 +114,22 @@ def loaded_state(steps):
     yield model
 
 
+def loaded_between_steps(steps):
+    model = net()
+    opt = sgd(model)
+    steps.take(model, opt)
+    state = copy.deepcopy(model.state_dict())
+    steps.take(model, opt)
+    model.load_state_dict(state)
+    steps.take(model, opt, bad=0)
+    yield model
+    model = net()
+    opt = sgd(model)
+    model.load_state_dict(state)
+    steps.take(model, opt, bad=0)
+    yield model
+
+
 def averaged_model_swapped_in(steps):
     model = net()
     averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
@@ -142,6 +158,7 @@ PROGRAMS = (
     deep_copies,
     out_of_a_file,
     loaded_state,
+    loaded_between_steps,
     averaged_model_swapped_in,
     groups_added,
 )

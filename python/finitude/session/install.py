@@ -73,6 +73,18 @@ def _wrap_restored(original):
     return __setstate__
 
 
+def _wrap_loaded(original):
+    """What it writes into buffers is no part of the step that comes: where that is skipped, it stays."""
+
+    @functools.wraps(original)
+    def load_state_dict(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        _native.state_loaded()
+        return result
+
+    return load_state_dict
+
+
 def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     """Idempotent. Nothing is patched twice; `uninstall` leaves no trace. wait_for_training(forked=True) is called in
     each process that this one forks from now on, where the children of the run are watched."""
@@ -92,6 +104,7 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     _patches.set(torch.nn.utils, "clip_grad_value_", _native.clip_grad_value)
     _patches.set(torch.optim.Optimizer, "__init__", _wrap_created(torch.optim.Optimizer.__init__))
     _patches.set(torch.optim.Optimizer, "__setstate__", _wrap_restored(torch.optim.Optimizer.__setstate__))
+    _patches.set(torch.nn.Module, "load_state_dict", _wrap_loaded(torch.nn.Module.load_state_dict))
     scaler = torch.amp.GradScaler
     scale_method, step_method = _native.scaler_methods(scaler.__dict__["scale"], scaler.__dict__["step"])
     _patches.set(scaler, "scale", scale_method)
