@@ -371,11 +371,6 @@ void batch_given() {
   start.at_batch->take();
 }
 
-// Before the first step, first_forward_begins looks: what follows the load may be a calibration.
-void state_loaded() {
-  if (last_start() != nullptr) batch_given();
-}
-
 void watch_buffers(const std::vector<at::Tensor>& buffers) {
   starts().buffers.watch(buffers);
   for (const auto& start : starts().list) {

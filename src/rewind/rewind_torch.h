@@ -38,7 +38,5 @@ void first_step_comes(std::uint64_t node = UINT64_MAX);
 // A loader has given a batch: if no graph was built in this window yet, that step begins with the buffers that there
 // are now.
 void batch_given();
-// The same of Module.load_state_dict, which programs without a loader call between two steps.
-void state_loaded();
 
 }  // namespace finitude::bindings
