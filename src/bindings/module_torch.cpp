@@ -39,6 +39,7 @@
 #include "observe/tracer_torch.h"
 #include "observe/unseen_write_torch.h"
 #include "observe/write_watch_torch.h"
+#include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/places_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
@@ -196,9 +197,11 @@ PYBIND11_MODULE(_native, m) {
   define_values(m);
   m.def("watch_buffers", &watch_buffers);
   // By Module.load_state_dict, which programs without a loader call between two steps. Before the first one,
-  // first_forward_begins looks: what follows the load may be a calibration.
+  // first_forward_begins looks: what follows the load may be a calibration. A failure is not the program's.
   m.def("state_loaded", [] {
-    if (OpenWindow window; open_window(&window)) batch_given();
+    as_guest([] {
+      if (OpenWindow window; open_window(&window)) batch_given();
+    });
   });
   m.def("buffers_turned_nan", [] { return buffer_snapshot().turned_nan(); });
   m.def("set_numpy_state_address", &set_numpy_state_address);

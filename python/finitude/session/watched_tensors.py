@@ -65,8 +65,7 @@ class WatchedTensors:
             sinks.named[name] = TensorWeakRef(tensor)
             if tensor.device.type != "cpu":
                 self._report.add_not_watched(f"{name}: a tensor of watch(tensors=) on a device is not looked at")
-        _native.watch_buffers(list(given.values()))
-        self._units.watch_buffers(given.values())
+        self._copy_at_steps(list(given.values()))
         self._functions.update({name: it for name, it in tensors.items() if not isinstance(it, torch.Tensor)})
         self._given_names += [name for name in tensors if name not in self._given_names]
         return bool(tensors)
@@ -74,9 +73,11 @@ class WatchedTensors:
     def watch_buffers_of(self, optimizer: Optimizer) -> None:
         """What its modules hold is copied as a step begins, so that a skipped one is taken back. Called before the
         first forward pass: later the window of its first step has begun."""
-        found = [buffer for _, buffer in buffers(optimizer)]
-        _native.watch_buffers(found)
-        self._units.watch_buffers(found)
+        self._copy_at_steps([buffer for _, buffer in buffers(optimizer)])
+
+    def _copy_at_steps(self, tensors):
+        _native.watch_buffers(tensors)
+        self._units.watch_buffers(tensors)
 
     def _store(self, place, name, step, tensor):
         """Into the series of the run: the largest magnitude as the step begins. Of a large tensor in some steps."""
