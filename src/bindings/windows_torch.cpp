@@ -207,6 +207,10 @@ std::vector<record::StepRecord> applied_steps(std::uint32_t ordinal) {
 void define_windows(py::module_& m) {
   m.def("register_optimizer", &register_optimizer);
   m.def("is_registered", [](py::handle o) { return find_entry(o.ptr()) != nullptr; });
+  m.def("is_trained_here", [](py::handle o) {
+    const OptimizerEntry* entry = find_entry(o.ptr());
+    return entry != nullptr && is_trained_here(*entry);
+  });
   m.def("window", &window);
   m.def("close_window", [](py::handle o) { close_window(entry_of(o)); });
   m.def("consume_losses", &consume_losses);

@@ -77,7 +77,8 @@ bool stands_elsewhere(const OptimizerEntry& entry) {
   if (entry.bad_since == 0) return false;
   bool stands = false;
   for (const auto& other : live().optimizers) {
-    if (other.get() == &entry || other->bad_since != entry.bad_since || !is_alive(*other)) continue;
+    if (other.get() == &entry || other->bad_since != entry.bad_since || !is_alive(*other) || !is_trained_here(*other))
+      continue;
     for_each_standing(*other, [&](const c10::TensorImpl*) { stands = true; });
   }
   return stands;
@@ -86,7 +87,7 @@ bool stands_elsewhere(const OptimizerEntry& entry) {
 bool stands_elsewhere(const OptimizerEntry& entry, const LossNote& note) {
   bool stands = false;
   for (const auto& other : live().optimizers) {
-    if (other.get() == &entry || !is_alive(*other)) continue;
+    if (other.get() == &entry || !is_alive(*other) || !is_trained_here(*other)) continue;
     for_each_standing(*other, [&](const c10::TensorImpl* p) { stands = stands || note.leaves.contains(p); });
   }
   return stands;

@@ -93,7 +93,7 @@ void report_others(OptimizerEntry& entry, std::uint32_t number) {
     if (index < entry.marks.size() && entry.marks[index].state > GradMark::kClean) explained.insert(impl_of(p));
   });
   for (const auto& other : live().optimizers) {
-    if (!is_alive(*other)) continue;
+    if (!is_alive(*other) || !is_trained_here(*other)) continue;
     const bool same_backward = entry.bad_since != 0 && other->bad_since == entry.bad_since;
     std::erase_if(other->reported, [](const WindowState::Reported& reported) { return reported.grad.expired(); });
     for_each_parameter(other->self, [&](std::uint32_t index, PyObject* p) {

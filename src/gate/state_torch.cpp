@@ -34,6 +34,18 @@ void note_thread(OptimizerEntry& entry) {
   l.step_thread = entry.thread;
 }
 
+// A thread that trains nothing sees all of them: the main thread at the end of a program, a pool whose threads take a
+// step each.
+bool has_own_training() noexcept {
+  const Live& l = live();
+  return l.threads_take_turns && std::any_of(l.optimizers.begin(), l.optimizers.end(),
+                                             [thread = this_thread()](const auto& e) { return e->thread == thread; });
+}
+
+bool is_trained_here(const OptimizerEntry& entry) noexcept {
+  return entry.thread == 0 || !has_own_training() || entry.thread == this_thread();
+}
+
 // Linear, since a program has few optimizers; no allocation. The weak reference is compared too: `self` is borrowed,
 // and a new optimizer may lie at the address of a dead one. The pointer is valid until new_entry() is called after the
 // optimizer has died: hold the optimizer.

@@ -184,6 +184,12 @@ bool in_backward() noexcept;
 void note_thread(OptimizerEntry& entry);
 // As Python numbers it; never given twice. With the GIL held.
 std::uint64_t this_thread() noexcept;
+// Do several threads train, each a model of its own, and is this one of them? With the GIL held.
+bool has_own_training() noexcept;
+// Not by another thread, where this one has a training of its own. What another thread trains may be within a step.
+// torch gives the GIL back while it frees a gradient that `.grad` still names, so that a read of that gradient is a
+// read of freed memory. With the GIL held.
+bool is_trained_here(const OptimizerEntry& entry) noexcept;
 
 OptimizerEntry* find_entry(PyObject* optimizer) noexcept;
 // Has the program not let go of the optimizer?

@@ -110,9 +110,10 @@ bool scan_all(OptimizerEntry& entry, const ParamGroups& groups) {
 void before_backward() {
   // What the backward before left, before this one leaves its own in its place.
   for (const auto& entry : live().optimizers) {
-    if (entry->bad_since != 0) entry->stands_elsewhere = stands_elsewhere(*entry);
+    if (entry->bad_since != 0 && is_trained_here(*entry)) entry->stands_elsewhere = stands_elsewhere(*entry);
   }
   for (const auto& entry : live().optimizers) {
+    if (!is_trained_here(*entry)) continue;
     entry->begins_anew = false;
     if (!is_alive(*entry)) continue;
     const ParamGroups groups(entry->self);
@@ -144,12 +145,10 @@ void after_backward() {
   bool is_known = false;
   PyObject* left_bad = nullptr;
   const std::uint64_t thread = this_thread();
-  // Optimizers that another thread trains may be in the middle of a step of theirs: they are skipped.
-  const bool apart = l.threads_take_turns && std::any_of(l.optimizers.begin(), l.optimizers.end(),
-                                                         [&](const auto& e) { return e->thread == thread; });
+  const bool is_separate = has_own_training();
   // Marks are valid only for gradients that no later backward touched.
   for (const auto& entry : l.optimizers) {
-    if (!is_alive(*entry) || (apart && entry->thread != 0 && entry->thread != thread)) continue;
+    if (!is_alive(*entry) || (is_separate && entry->thread != 0 && entry->thread != thread)) continue;
     const ParamGroups groups(entry->self);
     const Wrote wrote = count_backward(*entry, groups);
     is_known = is_known || wrote == Wrote::kYes;
@@ -209,7 +208,7 @@ void after_backward() {
   // Losses of this backward got the placeholder -1. The number is known only now, from the optimizer that it wrote.
   if (!is_known) micro_batch = guessed;
   for (auto& note : l.losses) {
-    if (note.micro_batch == static_cast<std::uint32_t>(-1) && (!apart || note.thread == thread))
+    if (note.micro_batch == static_cast<std::uint32_t>(-1) && (!is_separate || note.thread == thread))
       note.micro_batch = micro_batch;
   }
   if (observe::Tracer::get().on()) {

@@ -81,3 +81,18 @@ def test_restart_identifies_optimizers_by_their_threads(tmp_path):
         True,
     ), got.text()
     assert alarm["births"][0]["op"] == "aten::log", got.text()
+
+
+@pytest.mark.fast
+def test_step_reads_no_optimizer_of_other_threads(tmp_path):
+    """torch frees a gradient with the GIL given back, so that a thread that reads those of another one may crash."""
+    text = TWO.replace("import torch\n", "import torch\nfrom finitude.program import sinks\nseen = {}\n", 1)
+    text = text.replace("sums[k] =", "seen[k] = [o is opt for o in sinks.watched_optimizers()]; sums[k] =")
+    text = text.replace(
+        "print(sums[0], sums[1])", "print(seen[0], seen[1], len(sinks.watched_optimizers()), flush=True)"
+    )
+    text = text.replace("def train(k):\n", "kept = []\ndef train(k):\n").replace(
+        "lr=0.01)\n", "lr=0.01); kept.append(opt)\n"
+    )
+    got = helpers.run(tmp_path, text.replace("BAD", "pass"))
+    assert got.out.split("\n")[0] == "[True] [True] 2", got.text()

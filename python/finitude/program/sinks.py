@@ -56,7 +56,9 @@ def bad_buffers(optimizer: Optimizer) -> list[Sink]:
 
 
 def watched_optimizers() -> list[Optimizer]:
-    return [o for o in optimizer_members.instances(torch.optim.Optimizer) if _native.is_registered(o)]
+    """Without those that another thread trains, where this thread trains one too: that thread may be freeing one of
+    their gradients."""
+    return [o for o in optimizer_members.instances(torch.optim.Optimizer) if _native.is_trained_here(o)]
 
 
 def _parameter_name(loss):
