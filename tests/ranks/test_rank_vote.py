@@ -72,7 +72,7 @@ def test_missing_rank_is_waited_for_once(votes):
 def test_rank_past_the_step_is_not_waited_for(votes):
     """It has taken the step without seeing anything; nothing is given up for that."""
     two = votes(2)
-    two[0].has_gone_by = lambda rank: rank == 1
+    two[0].gone_by = lambda: 1
     began = time.monotonic()
     assert cast(two, [("", ""), None])[0] == "rank 1 has taken this step" and time.monotonic() - began < 0.25
     assert not two[0].goes and not rank_vote._left

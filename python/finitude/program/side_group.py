@@ -15,7 +15,7 @@ import torch
 
 from ..base import compat
 from ..base.unseen import unseen
-from . import ranks
+from . import gathering, ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ APPEAR_S = 30.0  # how long the other ranks are waited for where the group is ma
 # And before a step. The last exchange of backward has just brought them together: one that does not come by then
 # has left the step out, or died.
 WAIT_S = 60.0
-_POLL_S = 0.005
 
 
 class CannotAgree(Exception):
@@ -65,18 +64,23 @@ class SideGroup:
         """All say that they are here, or none makes the group: it would wait in its constructor."""
         if store is None:
             raise CannotAgree("there is no store")
-        store.set(f"{name}/here/{rank}", "")
-        missing, limit = list(of), time.monotonic() + APPEAR_S
-        while missing and time.monotonic() < limit and not store.check([f"{name}/decided"]):
-            missing = [r for r in missing if not store.check([f"{name}/here/{r}"])]
-            if missing:
-                time.sleep(_POLL_S)
-        late = ", ".join(map(str, missing))
-        said = store.compare_set(
-            f"{name}/decided", "", f"rank {late} did not come within {APPEAR_S:.0f} s" if late else "go"
+        here, limit = gathering.Gathering(store, f"{name}/here", rank, of), time.monotonic() + APPEAR_S
+        here.arrive()
+        decided = ""
+        while not decided and time.monotonic() < limit:
+            decided = gathering.said(store, f"{name}/decided")
+            if not decided and here.is_complete():
+                decided = gathering.say_first(store, f"{name}/decided", "go")
+            if not decided:
+                time.sleep(gathering.poll_s(len(of)))
+        decided = decided or gathering.said_by_one(
+            store,
+            f"{name}/decided",
+            len(of),
+            lambda: f"rank {', '.join(map(str, here.missing()))} did not come within {APPEAR_S:.0f} s",
         )
-        if said.decode() != "go":
-            raise CannotAgree(said.decode())
+        if decided != "go":
+            raise CannotAgree(decided)
 
     def most(self, value: int, key: int) -> int:
         """The largest value of all ranks. key: of the step, which has to be the same on all. Raises CannotAgree.

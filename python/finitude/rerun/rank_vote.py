@@ -2,7 +2,8 @@
 
 They talk over the store through which their process group met, never over the collective operations of the training,
 and wait for one another for a limited time. What was decided is set once, by compare-and-set: nobody can act on a vote
-that another one has given up waiting for.
+that another one has given up waiting for. What a rank asks of the store does not depend on how many ranks there are
+(program/gathering.py).
 
 None continues after a second run before all have ended it. One that took another way than the first time has made other
 collective operations, so that the others wait for it inside theirs, or would be given what was meant for a later step:
@@ -11,19 +12,20 @@ then the run ends, on all of them."""
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 
 from .. import _native
 from ..base import compat
 from ..effects import output_suppression
-from ..program import ranks, sinks as sinks_of
+from ..program import gathering, ranks, sinks as sinks_of
 from ..report import incident
 from ..report.document import without_inner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from ..base.types import Alarm, Context, Optimizer
@@ -33,8 +35,9 @@ LIMIT_S = 30.0  # how long the votes of the others are waited for
 PARTING_S = 10.0  # and, before this rank ends the program, that they have reported what they found
 STRAY_S = 30.0  # how long a second run may make no progress when another rank has ended its own
 STALL_S = 180.0  # and all of them together
-_POLL_S = 0.005
 _WATCH_S = 0.25
+_WATCH_OF_EACH_S = 1 / 256  # for each rank: so often all of them together may look at the second run
+_MOST_NAMED = 16  # ranks in one sentence
 _GO, _BACK = "go", "back"
 _RING_S = 0.25  # how often it is looked at what steps the others have taken
 _left = ""  # why this rank has given up agreeing with the others, for the rest of the run
@@ -87,7 +90,7 @@ class Ballot:
             self._asked[key] = store is not None and not Vote(
                 store,
                 f"{key}/seen",
-                _Rings(self._is_member and self._context.report.run_directory(), ordinal, alarm["step"]).has_taken,
+                _Rings(self._is_member and self._context.report.run_directory(), ordinal, alarm["step"]).taken_by,
             ).cast("")
         return self._asked[key]
 
@@ -126,15 +129,25 @@ class _Rings:
     def __init__(self, directory, ordinal, step):
         """directory: of this rank's own in the run, if it has one."""
         self.directory, self.ordinal, self.step = directory, ordinal, step
-        self._looked = {}  # rank -> when
+        self._looked = 0.0  # when
 
-    def has_taken(self, rank):
+    def taken_by(self):
+        """A rank whose ring shows this step or a later one, or None. Looks four times a second at most."""
         now = time.monotonic()
-        if not self.directory or now - self._looked.get(rank, 0.0) < _RING_S:
-            return False
-        self._looked[rank] = now
+        if not self.directory or now - self._looked < _RING_S:
+            return None
+        self._looked = now
+        mine = os.path.basename(self.directory)
         try:
-            ring = _native.read_ring(os.path.join(os.path.dirname(self.directory), f"rank-{rank}", "steps.ring"))
+            names = os.listdir(os.path.dirname(self.directory))
+        except OSError:
+            return None
+        others = [(int(found[1]), name) for name in names if (found := re.fullmatch(r"rank-(\d+)", name))]
+        return next((rank for rank, name in sorted(others) if name != mine and self._has_taken(name)), None)
+
+    def _has_taken(self, name):
+        try:
+            ring = _native.read_ring(os.path.join(os.path.dirname(self.directory), name, "steps.ring"))
             os.kill(ring["pid"], 0)  # no leftover of one that a launcher has started again since
         except (OSError, ValueError):
             return False
@@ -154,14 +167,18 @@ class Vote:
         self,
         store: Any,
         key: str,
-        has_gone_by: Callable[[int], bool] = lambda rank: False,
+        gone_by: Callable[[], int | None] = lambda: None,
         end_process: Callable[[str, Vote], None] = lambda why, vote: None,
     ):
-        """has_gone_by: says of a rank that it will not come any more. end_process: is called with the reason where
+        """gone_by: a rank that will not come any more, if there is one. end_process: is called with the reason where
         the program's own thread cannot be let out of its second run."""
-        self.store, self.key, self.has_gone_by, self.end_process = store, key, has_gone_by, end_process
-        self.gone_by = None
+        self.store, self.key, self.gone_by, self.end_process = store, key, gone_by, end_process
         self.rank, self.size = ranks.world()
+        self._decided_key, self._ended_key = f"{key}/decided", f"{key}/ended"
+        self._votes, self._back, self._reported = (
+            gathering.Gathering(store, f"{key}/{what}", self.rank, range(self.size))
+            for what in ("vote", "back", "reported")
+        )
         self.goes = False
         self.parted = ""  # why the ranks cannot continue together after their second run
         self._watch: threading.Thread | None = None
@@ -172,71 +189,58 @@ class Vote:
         global _left
         why = why or _left
         try:
-            decided = self._decide(f"rank {self.rank}: {why}") if why else ""
-            self.store.set(self._of("vote", self.rank), way)
-            decided = decided or self._wait(way)
+            decided = self._decide(f"rank {self.rank}: {why}") if why else self._vote(way)
         except (RuntimeError, ValueError, OSError) as e:  # the store is gone, and whoever kept it
             _left = f"the ranks could not agree ({str(e).splitlines()[0] if str(e) else type(e).__name__})"
             return _left
         self.goes = decided == _GO
         return "" if self.goes else decided
 
-    def _of(self, what, rank):
-        return f"{self.key}/{what}/{rank}"
-
-    def _others(self):
-        return [r for r in range(self.size) if r != self.rank]
-
     def _decide(self, text: str) -> str:
         """What was decided first, by whomever."""
-        return self.store.compare_set(f"{self.key}/decided", "", text).decode()
+        return gathering.say_first(self.store, self._decided_key, text)
 
-    def _wait(self, way):
+    def _vote(self, way):
+        first, _, its_way = gathering.say_first(self.store, f"{self.key}/way", f"{self.rank} {way}").partition(" ")
+        if its_way != way:
+            return self._decide(f"rank {first} would go back to elsewhere than rank {self.rank}")
+        self._votes.arrive()
+        return self._wait()
+
+    def _wait(self):
         global _left
-        if missing := self._missing("vote", LIMIT_S, f"{self.key}/decided"):
-            late = ", ".join(map(str, missing))
-            decided = self._decide(
-                f"rank {late} did not come to this step within {LIMIT_S:.0f} s"
-                if self.gone_by is None
-                else f"rank {self.gone_by} has taken this step"
-            )
-            if decided != _GO and self.gone_by is None:
-                _left = "an earlier step did not come to all ranks"
-            return decided
-        ways = (
-            {r: self.store.get(self._of("vote", r)).decode() for r in self._others()}
-            if not self.store.check([f"{self.key}/decided"])
-            else {}
+        limit = time.monotonic() + LIMIT_S
+        while time.monotonic() < limit:
+            if decided := gathering.said(self.store, self._decided_key):
+                return decided
+            if self._votes.is_complete():
+                return self._decide(_GO)
+            if (gone := self.gone_by()) is not None:
+                return self._decide(f"rank {gone} has taken this step")
+            time.sleep(gathering.poll_s(self.size))
+        decided = gathering.said_by_one(
+            self.store,
+            self._decided_key,
+            self.size,
+            lambda: f"rank {_named(self._votes.missing())} did not come to this step within {LIMIT_S:.0f} s",
         )
-        other = next((r for r, found in ways.items() if found != way), None)
-        return self._decide(_GO if other is None else f"rank {other} would go back to elsewhere")
-
-    def _missing(self, what, seconds, until=""):
-        """The ranks that have not left their word after so long, after `until` was set by another, or once one has gone
-        by."""
-        missing, limit = self._others(), time.monotonic() + seconds
-        while missing and time.monotonic() < limit:
-            if until and self.store.check([until]):
-                return []
-            missing = [r for r in missing if not self.store.check([self._of(what, r)])]
-            self.gone_by = next(filter(self.has_gone_by, missing), None)
-            if self.gone_by is not None:
-                break
-            if missing:
-                time.sleep(_POLL_S)
-        return missing
+        if decided != _GO:
+            _left = "an earlier step did not come to all ranks"
+        return decided
 
     def part(self) -> None:
         """Waits until all have reported, for a limited time."""
         try:
             self.report_done()
-            self._missing("reported", PARTING_S)
+            limit = time.monotonic() + PARTING_S
+            while not self._reported.is_complete() and time.monotonic() < limit:
+                time.sleep(gathering.poll_s(self.size))
         except (RuntimeError, ValueError, OSError):
             pass
 
     def report_done(self) -> None:
         """What this rank found is in its report: from now on it may be ended."""
-        self.store.set(self._of("reported", self.rank), "")
+        self._reported.arrive()
 
     # -- the second run -------------------------------------------------------------------------
 
@@ -253,9 +257,9 @@ class Vote:
             return self.parted
         try:
             self._note_back(why)
-            while not self._decided() and not self._all_back():
-                time.sleep(_POLL_S)
-            decided = self._end(_BACK)
+            while not gathering.said(self.store, self._ended_key) and not self._back.is_complete():
+                time.sleep(gathering.poll_s(self.size))
+            decided = gathering.say_first(self.store, self._ended_key, _BACK)
             self.parted = "" if decided == _BACK else decided
         except (RuntimeError, ValueError, OSError) as e:
             self.parted = (
@@ -276,63 +280,55 @@ class Vote:
             pass
 
     def _note_back(self, why):
-        self.store.set(self._of("back", self.rank), why or "it came back")
-
-    def _all_back(self):
-        return all(self.store.check([self._of("back", r)]) for r in self._others())
-
-    def _decided(self) -> str:
-        key = f"{self.key}/ended"
-        return self.store.get(key).decode() if self.store.check([key]) else ""
-
-    def _end(self, text: str) -> str:
-        return self.store.compare_set(f"{self.key}/ended", "", text).decode()
+        self._back.arrive(why or "it came back")
 
     def _look(self) -> None:
         """In a thread of its own, as the second run may wait in a collective operation."""
-        moved, seen = time.monotonic(), None
+        moved, seen, own = time.monotonic(), None, ""
         try:
-            while not self._ended.wait(_WATCH_S):
-                mine = str(_native.trace_length())
-                self.store.set(self._of("at", self.rank), mine)
-                now, at = time.monotonic(), self._where()
-                stands = seen is not None and at == seen
-                moved, seen = (moved if stands else now), at
-                decided = self._decided()
-                if not decided and now - moved > self._patience(at):
-                    decided = self._end(f"the second run came to a halt: {self._positions(at)}")
+            while not self._ended.wait(max(_WATCH_S, self.size * _WATCH_OF_EACH_S)):
+                if (now_own := str(_native.trace_length())) != own:
+                    own = now_own
+                    self.store.set(self._position_key(self.rank), own)
+                    self.store.add(f"{self.key}/moved", 1)
+                now, ended = time.monotonic(), self._back.count()
+                at = (self.store.add(f"{self.key}/moved", 0), ended)
+                moved, seen = (moved if at == seen else now), at
+                decided = gathering.said(self.store, self._ended_key)
+                if not decided and now - moved > (STRAY_S if ended else STALL_S):
+                    decided = gathering.said_by_one(self.store, self._ended_key, self.size, self._where_all_are)
                 if decided and decided != _BACK:
                     self._part(decided)
                     return
         except (RuntimeError, ValueError, OSError):
             pass  # the store is gone, and with it whoever kept it: the collective operations fail too
 
-    def _where(self):
-        """{rank: how many operations it has come, or why it has ended}."""
-        found = {}
+    def _position_key(self, rank):
+        return f"{self.key}/at/{rank}"
+
+    def _where_all_are(self):
+        """Those that have ended it first: they say why the others wait."""
+        ended, waiting = [], []
         for rank in range(self.size):
-            for what in ("back", "at"):
-                if self.store.check([self._of(what, rank)]):
-                    found[rank] = (what, self.store.get(self._of(what, rank)).decode())
-                    break
-        return found
-
-    @staticmethod
-    def _patience(at):
-        return STRAY_S if any(what == "back" for what, _ in at.values()) else STALL_S
-
-    @staticmethod
-    def _positions(at: Mapping[int, tuple[str, str]]) -> str:
-        return ", ".join(
-            f"rank {rank} {'stopped after ' + text + ' operations' if what == 'at' else 'has ended it (' + text + ')'}"
-            for rank, (what, text) in sorted(at.items())
-        )
+            if (why := self._back.text_of(rank)) is not None:
+                ended.append((rank, f"rank {rank} has ended it ({why})"))
+            elif position := gathering.said(self.store, self._position_key(rank)):
+                waiting.append((rank, f"rank {rank} stopped after {position} operations"))
+        named = (ended + waiting)[:_MOST_NAMED]
+        more = len(ended) + len(waiting) - len(named)
+        texts = [text for _, text in sorted(named)] + ([f"and {more} more"] if more else [])
+        return f"the second run came to a halt: {', '.join(texts)}"
 
     def _part(self, why):
         """Lets the program's own thread out of the operation that it waits in; if that cannot be, ends the process."""
         self.parted = why
-        if self.store.check([self._of("back", self.rank)]):
+        if self._back.is_here:
             return  # it waits for the others, and has heard
         compat.abort_groups()
         if not self._ended.wait(PARTING_S):
             self.end_process(why, self)
+
+
+def _named(some):
+    more = len(some) - _MOST_NAMED
+    return ", ".join(map(str, some[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
