@@ -1,19 +1,25 @@
-"""Which signal ended a process of the run that another process started, such as a rank: for the report of all. The
-kernel says it as long as nobody has waited for that process, which its launcher does a moment later. Neither is
-changed."""
+"""Which signal ended a process of the run that another process started, such as a rank: for the report of all. Linux
+before 6.15 says it only as long as nobody has waited for that process, which its launcher does a moment later. Neither
+is changed."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
+import struct
 import sys
 import threading
 
 from ..report import merge, run_folder
 
 PERIOD_MS = 200  # in which a new process of the run is found
+# struct pidfd_info and its ioctl, of linux/pidfd.h: the exit status is there for as long as the descriptor is open.
+_INFO = struct.Struct("=QQ11Ii")
+_GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
+_INFO_EXIT = 1 << 3
 
 
 def name_of(number):
@@ -23,15 +29,30 @@ def name_of(number):
         return f"signal {number}"
 
 
-def _signal_of(pid):
-    """Of a process that has ended and is still listed; 0: none, or not known."""
+def _signal_of(pid, descriptor):
+    """Of a process that has ended; 0: none, or not known. descriptor: of its pidfd."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
             fields = f.read().rpartition(")")[2].split()
-        code = os.waitstatus_to_exitcode(int(fields[49])) if fields[0] in "ZX" else 0
-    except (OSError, ValueError, IndexError):
+        status = int(fields[49]) if fields[0] in "ZX" else 0
+    except (OSError, ValueError, IndexError):  # somebody has waited for it
+        status = _status_of(descriptor)
+    try:
+        code = os.waitstatus_to_exitcode(status)
+    except ValueError:
         return 0
     return -code if code < 0 else 0
+
+
+def _status_of(descriptor):
+    """As wait() gave it to whoever waited; 0 where the kernel does not keep it."""
+    info = bytearray(_INFO.pack(_INFO_EXIT, *[0] * 13))
+    try:
+        fcntl.ioctl(descriptor, _GET_INFO, info)
+    except OSError:
+        return 0
+    mask, *_, status = _INFO.unpack(info)
+    return status if mask & _INFO_EXIT else 0
 
 
 class Witness:
@@ -60,7 +81,7 @@ class Witness:
                         ends = True
                         continue
                     folder, pid = open_for.pop(descriptor)
-                    number = _signal_of(pid)  # first of all: it is gone soon
+                    number = _signal_of(pid, descriptor)  # first of all: it is gone soon
                     poll.unregister(descriptor)
                     os.close(descriptor)
                     if number:
