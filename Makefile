@@ -24,7 +24,7 @@ test: ## Set up, build, and pass every test: C++ core, sanitizers, Python, zoo (
 test-thorough: ## What make test leaves out for the time it takes: more values and programs of tests that it runs (7 minutes on 2 cores)
 	@tools/build.sh test
 	@FINITUDE_ALL_TRIES=1 $(PY) -m pytest -q -n auto --dist worksteal -m thorough tests zoo
-	@FINITUDE_ALL_TRIES=1 $(PY) -m pytest -q -n auto --dist worksteal tests/capsule/test_hostile_input.py \
+	@FINITUDE_ALL_TRIES=1 $(PY) -m pytest -q -n auto --dist worksteal tests/capsule/test_hostile_*.py \
 	  tests/gate/test_every_optimizer.py
 	@cmake --preset asan --log-level=WARNING && cmake --build --preset asan
 	@for fuzz in build/asan/*_fuzz; do $$fuzz -seed=2 -runs=50000 -max_len=256 || exit 1; done

@@ -1,6 +1,7 @@
 """Runs `finitude doctor --json` on a program text and hands back what it found."""
 
 import json
+import textwrap
 
 from helpers import finitude, write_script
 
@@ -35,3 +36,15 @@ def found(document, check=None, verdicts=("bad", "warn", "note")):
 def line_of(text, mark):
     """The number of the line that holds `mark`, in the text as `write_script` writes it."""
     return next(i for i, line in enumerate(text.lstrip("\n").splitlines(), 1) if mark in line)
+
+
+def assert_speaks(folder, check, verdict, word, options, body):
+    """The check finds exactly one thing whose text has `word`, at the line that ends with "# here" if there is one."""
+    text = TRAINING.lstrip("\n") + textwrap.dedent(body)
+    code, document, err = examine(folder, text, *options)
+    findings = [f for f in found(document, check) if word in f["text"]]
+    assert [f["verdict"] for f in findings] == [verdict], (document["findings"], err)
+    assert findings[0]["seen_in"] == "steps" and not document["trouble"]
+    if "# here" in text:
+        assert findings[0]["line"] == line_of(text, "# here"), findings
+    assert (code == 1) == bool(found(document, verdicts=("bad",)))

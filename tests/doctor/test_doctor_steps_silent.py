@@ -1,4 +1,4 @@
-"""Twins of the programs of test_doctor_steps_in_depth.py: nearly the same, and as it is meant."""
+"""Twins of the programs of test_doctor_*_in_depth.py: nearly the same, and as it is meant."""
 
 import textwrap
 

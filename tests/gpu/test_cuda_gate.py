@@ -1,4 +1,4 @@
-"""The gate on a GPU: what tests/gpu/test_device_gate.py checks on a make-believe device, with streams, graphs and several
+"""The gate on a GPU: what tests/gpu/test_device_*.py check on a make-believe device, with streams, graphs and several
 dtypes; and that nothing waits for the device, by PyTorch's own sync check and by the profiler."""
 
 import textwrap

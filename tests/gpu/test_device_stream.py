@@ -3,13 +3,8 @@ its streams allows."""
 
 import pytest
 
-from device_support import ON_DEVICE, build
+from device_support import ON_DEVICE
 from helpers import run
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("device"))
 
 
 def streamed(library, folder, body, lazy=0, batch=64, options=("--on-alarm", "skip", "--stream-gradients", "on")):

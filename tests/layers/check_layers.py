@@ -51,13 +51,6 @@ LONGER = {
     "src/locate/labels.cpp": 455,
     "src/observe/tracer_torch.cpp": 462,
     "src/sense/scan_cuda_test.cpp": 456,
-    "tests/gpu/test_device_gate.py": 456,
-    "tests/doctor/test_doctor_steps.py": 618,
-    "tests/doctor/test_doctor_steps_in_depth.py": 497,
-    "tests/explain/test_guilty_samples.py": 490,
-    "tests/capsule/test_hostile_input.py": 493,
-    "tests/ranks/test_ranks.py": 550,
-    "tests/explain/test_rate_and_growth.py": 501,
 }
 
 # What a file name has to say before the file may include a header: the suffixes of its stem, or the folder is
