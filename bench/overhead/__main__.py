@@ -40,7 +40,8 @@ def package_files():
 def key():
     """Of everything that a result depends on, the machine but for its load included."""
     digest = hashlib.sha256(json.dumps([machine.versions(), os.cpu_count()]).encode())
-    own = [p for p in sorted(pathlib.Path(__file__).parent.glob("*.py")) if p.name not in ("page.py", "regress.py")]
+    files = sorted(pathlib.Path(__file__).parent.glob("*.py"))
+    own = [p for p in files if not p.name.startswith("page") and p.name != "regress.py"]
     for path in package_files() + own:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
