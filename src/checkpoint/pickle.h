@@ -59,7 +59,7 @@ class Pickle {
   ValueId find(const PickleValue& dict, std::string_view key) const noexcept;
 
  private:
-  friend class PickleMachine;
+  friend class PickleStack;  // which adds values
   std::vector<PickleValue> values_ = std::vector<PickleValue>(1);
   ValueId root_ = kNoValue;
 };

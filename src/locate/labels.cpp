@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "locate/first_uses.h"
 #include "locate/intent.h"
 #include "locate/op_kinds.h"
 #include "locate/search.h"
@@ -9,7 +10,6 @@
 #include "locate/state.h"
 #include "locate/unwritten.h"
 #include "locate/writes.h"
-#include "record/allocating_ops.h"
 
 namespace finitude::locate {
 namespace {
@@ -21,9 +21,8 @@ using record::Origin;
 using record::Phase;
 using record::TensorUse;
 
-constexpr std::uint32_t kNumber = kNone;       // Source::input of a number that came through the host
-constexpr std::uint32_t kMaxNesting = 10'000;  // deeper chains of parents are not followed
-constexpr int kReaderDepth = 16;               // layers looked through for the first reader of what came from outside
+constexpr std::uint32_t kNumber = kNone;  // Source::input of a number that came through the host
+constexpr int kReaderDepth = 16;          // layers looked through for the first reader of what came from outside
 
 class Sweep {
  public:
@@ -31,34 +30,20 @@ class Sweep {
       : trace_(trace),
         meant_(meant),
         contents_(trace.storages.size()),
-        storages_(trace.storages.size()),
+        origin_layers_(trace.storages.size(), kNone),
         seen_(trace.storages.size()),
         has_children_(trace.ops.size()) {}
 
   Flow run() &&;
 
  private:
-  struct StorageState {
-    EventId origin = kNone;  // its kOrigin event, once needed
-    LayerId origin_layer = kNone;
-    const TensorUse* before = nullptr;  // the largest bad use before the first write
-    Kinds before_kinds = 0;
-    std::uint32_t first_write = kNone;  // moment
-    std::uint32_t first_seen = kNone;   // moment
-    std::uint32_t made_empty = kNone;  // moment when it was handed out without any bytes yet, to be resized by a kernel
-    bool seen_forward = false;
-  };
-
-  OpId parent_of(OpId id) const { return trace_.ops[id].parent < id ? trace_.ops[id].parent : kNone; }
-  bool known(const TensorUse& use) const { return use.storage < storages_.size() && use.begin < use.end; }
-  void survey();
+  bool is_known(const TensorUse& use) const { return lies_in_storage(use, trace_); }
   void start(OpId id);
   void finish(OpId id);
   void sink(std::size_t index);
   void explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader, std::vector<Source>* out);
   void note_readers(const Source& source, OpId reader);
   Range store(const std::vector<Source>& sources);
-  OpId raw_writer(OpId reader, const TensorUse& use, std::uint32_t since) const;
   LayerId origin_layer(const TensorUse& use, OpId reader);
   void written(OpId id, const Write& write);
   bool explained_inside(OpId id, const TensorUse& use, Kinds kinds, Labels* labels, bool* by_number);
@@ -69,53 +54,14 @@ class Sweep {
   const record::Trace& trace_;
   const Meant& meant_;
   Contents contents_;
-  std::vector<StorageState> storages_;
+  std::vector<FirstUse> first_uses_;    // by storage
+  std::vector<LayerId> origin_layers_;  // by storage: that of its kOrigin event, once needed
   SeenFinite seen_;
   std::vector<bool> has_children_;
   Flow flow_;
   std::uint32_t now_ = 0;
   std::vector<Source> numbers_[3];  // per kind: what explains the last such number that an op handed to the host
 };
-
-// What each storage held before the trace wrote it, judged by the largest view of it: a slice says less.
-void Sweep::survey() {
-  for (OpId id = 0; id < trace_.ops.size(); ++id) {
-    if (const OpId parent = parent_of(id); parent != kNone) has_children_[parent] = true;
-  }
-  for (OpId id = 0; id < trace_.ops.size(); ++id) {
-    const Op& op = trace_.ops[id];
-    const auto note_seen = [&](const std::vector<TensorUse>& uses, std::uint32_t moment) {
-      for (const TensorUse& use : uses) {
-        if (use.storage >= storages_.size()) continue;
-        storages_[use.storage].first_seen = std::min(storages_[use.storage].first_seen, moment);
-      }
-    };
-    note_seen(op.inputs, flow_.timeline.start[id]);
-    note_seen(op.outputs, flow_.timeline.end[id]);
-    for (const TensorUse& use : op.outputs) {
-      if (use.storage >= storages_.size() || use.begin < use.end || !record::allocates(op.name)) continue;
-      auto& made = storages_[use.storage].made_empty;
-      made = std::min(made, flow_.timeline.end[id]);
-    }
-    for (const Write& w : writes_of(op, has_children_[id])) {
-      if (!known(*w.use)) continue;
-      auto& first = storages_[w.use->storage].first_write;
-      first = std::min(first, flow_.timeline.end[id]);
-    }
-  }
-  for (OpId id = 0; id < trace_.ops.size(); ++id) {
-    const Op& op = trace_.ops[id];
-    for (const TensorUse& use : op.inputs) {
-      if (!known(use)) continue;
-      StorageState& s = storages_[use.storage];
-      s.seen_forward |= op.phase != Phase::kBackward;
-      const Kinds kinds = kinds_of(use.health);
-      if (kinds == 0 || flow_.timeline.start[id] > s.first_write || is_overwritten(op, use)) continue;
-      s.before_kinds |= kinds;
-      if (s.before == nullptr || use.health.numel > s.before->health.numel) s.before = &use;
-    }
-  }
-}
 
 EventId Sweep::add_event(Event event) {
   event.moment = now_;
@@ -126,8 +72,9 @@ EventId Sweep::add_event(Event event) {
 }
 
 LayerId Sweep::origin_layer(const TensorUse& use, OpId reader) {
-  StorageState& s = storages_[use.storage];
-  if (s.origin_layer != kNone) return s.origin_layer;
+  LayerId& layer = origin_layers_[use.storage];
+  if (layer != kNone) return layer;
+  const FirstUse& s = first_uses_[use.storage];
   const TensorUse& seen = s.before != nullptr ? *s.before : use;
   const Origin origin = trace_.storages[use.storage].origin;
   Event event;
@@ -145,37 +92,21 @@ LayerId Sweep::origin_layer(const TensorUse& use, OpId reader) {
     event.label = gradient ? kDamagedGradient : kDamaged;
     event.birth = true;
   }
-  s.origin = add_event(event);
-  s.origin_layer = contents_.lone_layer(s.origin, kAllKinds, event.label);
-  return s.origin_layer;
-}
-
-// A kernel may write memory without calling an operator. If a reader inside an op finds bad values in memory
-// that first came into use inside that same op, or that the op is known to write (index_reduce_ adds up in its
-// own loop and then calls div_), the op itself wrote them. `since`: the moment it came into use.
-OpId Sweep::raw_writer(OpId reader, const TensorUse& use, std::uint32_t since) const {
-  if (reader == kNone) return kNone;
-  const auto is_part = [&](const TensorUse& other) {
-    return other.written && other.storage == use.storage && other.begin < use.end && use.begin < other.end;
-  };
-  std::uint32_t depth = 0;
-  for (OpId id = parent_of(reader); id != kNone && depth < kMaxNesting; id = parent_of(id), ++depth) {
-    const Op& op = trace_.ops[id];
-    if (is_dispatcher_op(op) && (flow_.timeline.start[id] < since || std::ranges::any_of(op.inputs, is_part)))
-      return id;
-  }
-  return kNone;
+  layer = contents_.lone_layer(add_event(event), kAllKinds, event.label);
+  return layer;
 }
 
 // Adds to `out` what explains the bad values of `use`.
 void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, OpId reader, std::vector<Source>* out) {
   const std::size_t first = out->size();
-  StorageState& s = storages_[use.storage];
+  const FirstUse& s = first_uses_[use.storage];
   const Found found = contents_.read(use, kinds, input, out);
   bool explained = (found.kinds & kinds) != 0 && ((kinds & kNan) == 0 || (found.kinds & kNan) != 0);
   const bool came_later = reader != kNone && trace_.ops[reader].phase == Phase::kBackward && seen_.covers(use);
   // As abs of complex numbers does with its result: nobody had it before, so the bad values came from no batch.
-  OpId writer = found.unwritten && !explained && s.made_empty != kNone ? raw_writer(reader, use, s.made_empty) : kNone;
+  OpId writer = found.unwritten && !explained && s.made_empty != kNone
+                    ? raw_writer(trace_, flow_.timeline, reader, use, s.made_empty)
+                    : kNone;
   OpId bits = kNone;
   if (writer == kNone && !explained && (bits = reinterpreted(trace_, reader, use)) != kNone) writer = bits;
   if (writer == kNone && found.unwritten && !explained && trace_.storages[use.storage].origin == Origin::kUnknown) {
@@ -187,7 +118,8 @@ void Sweep::explain_use(const TensorUse& use, Kinds kinds, std::uint32_t input, 
     out->push_back({layer, input, kinds, labels_of(contents_.layers[layer], kinds), false});
     explained = true;
   }
-  if (writer == kNone && (!explained || found.labels == kUninit)) writer = raw_writer(reader, use, s.first_write);
+  if (writer == kNone && (!explained || found.labels == kUninit))
+    writer = raw_writer(trace_, flow_.timeline, reader, use, s.first_write);
   if (!explained || writer != kNone) {
     out->resize(first);
     Event event;
@@ -238,7 +170,7 @@ void Sweep::start(OpId id) {
   for (std::uint32_t i = 0; i < op.inputs.size(); ++i) {
     const TensorUse& use = op.inputs[i];
     const Kinds kinds = kinds_of(use.health);
-    if (!known(use) || is_overwritten(op, use)) continue;
+    if (!is_known(use) || is_overwritten(op, use)) continue;
     if (op.phase != Phase::kBackward) seen_.note(use);
     if (kinds == 0) continue;
     if (trace_.storages[use.storage].origin == Origin::kConstant) from_host |= kinds;
@@ -268,7 +200,7 @@ void Sweep::start(OpId id) {
 // A part of an operator of PyTorch's own may make again what that was given: logsumexp of a row of -Inf is the
 // logarithm of a sum of zeros. What explains the bad values that the operator around `id` read, or nothing.
 Range Sweep::given_around(OpId id) const {
-  for (OpId at = parent_of(id); at != kNone; at = parent_of(at)) {
+  for (OpId at = parent_of(trace_, id); at != kNone; at = parent_of(trace_, at)) {
     if (!is_dispatcher_op(trace_.ops[at]) || !trace_.ops[at].name.starts_with("aten::")) break;
     if ((labels_of(flow_, flow_.op_reads[at]) & kAnyDamage) != 0) return flow_.op_reads[at];
   }
@@ -406,7 +338,7 @@ void Sweep::written(OpId id, const Write& write) {
 
 void Sweep::finish(OpId id) {
   for (const Write& write : writes_of(trace_.ops[id], has_children_[id])) {
-    if (known(*write.use)) written(id, write);
+    if (is_known(*write.use)) written(id, write);
   }
 }
 
@@ -414,12 +346,12 @@ void Sweep::sink(std::size_t index) {
   const record::Sink& sink = trace_.sinks[index];
   const bool judged = sink.value.health.numel != 0;
   const Kinds kinds = judged ? kinds_of(sink.value.health) : kAllKinds;
-  if (kinds == 0 || !known(sink.value)) return;
+  if (kinds == 0 || !is_known(sink.value)) return;
   std::vector<Source> reads;
   if (judged) {
     explain_use(sink.value, kinds, 0, kNone, &reads);
   } else if (contents_.read(sink.value, kinds, 0, &reads).unwritten &&
-             storages_[sink.value.storage].before_kinds != 0) {
+             first_uses_[sink.value.storage].before_kinds != 0) {
     const LayerId layer = origin_layer(sink.value, kNone);
     reads.push_back({layer, 0, kinds, labels_of(contents_.layers[layer], kinds), false});
   }
@@ -430,7 +362,10 @@ Flow Sweep::run() && {
   flow_.timeline = make_timeline(trace_);
   flow_.op_reads.resize(trace_.ops.size());
   flow_.sink_reads.resize(trace_.sinks.size());
-  survey();
+  for (OpId id = 0; id < trace_.ops.size(); ++id) {
+    if (const OpId parent = parent_of(trace_, id); parent != kNone) has_children_[parent] = true;
+  }
+  first_uses_ = first_uses(trace_, flow_.timeline, has_children_);
   std::vector<std::pair<std::uint32_t, std::size_t>> sinks;
   for (std::size_t i = 0; i < trace_.sinks.size(); ++i) {
     sinks.emplace_back(flow_.timeline.sink_moment(trace_.sinks[i].at_end_order), i);

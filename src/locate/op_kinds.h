@@ -19,6 +19,11 @@ Kinds kinds_of(const record::ScalarUse& scalar) noexcept;
 // "aten::_foreach_clamp_max_" -> "clamp_max".
 std::string_view base_name(std::string_view name) noexcept;
 
+// The operator that it runs inside of; kNone: none.
+inline record::OpId parent_of(const record::Trace& trace, record::OpId id) noexcept {
+  return trace.ops[id].parent < id ? trace.ops[id].parent : record::kNone;
+}
+
 // Has a C++ kernel: it may write memory that no traced op wrote.
 bool is_dispatcher_op(const record::Op& op) noexcept;
 // Its outputs are copies of input elements or of its scalar: fill, where, cat, index.

@@ -1,5 +1,7 @@
 #include "locate/unwritten.h"
 
+#include <algorithm>
+
 #include "locate/op_kinds.h"
 
 namespace finitude::locate {
@@ -10,6 +12,8 @@ using record::OpId;
 using record::TensorUse;
 
 namespace {
+
+constexpr std::uint32_t kMaxNesting = 10'000;  // deeper chains of parents are not followed
 
 bool interrupted(const Op& op) {
   return op.failed && op.outputs.empty() && is_dispatcher_op(op) && op.phase == record::Phase::kBackward;
@@ -33,6 +37,20 @@ OpId owner_of_result(const record::Trace& trace, const Timeline& timeline, OpId 
     id = trace.ops[id].parent;
     const Op& op = trace.ops[id];
     if (is_dispatcher_op(op) && op.name.starts_with("aten::") && timeline.start[id] < first_seen) return id;
+  }
+  return kNone;
+}
+
+OpId raw_writer(const record::Trace& trace, const Timeline& timeline, OpId reader, const TensorUse& use,
+                std::uint32_t since) {
+  if (reader == kNone) return kNone;
+  const auto is_part = [&](const TensorUse& other) {
+    return other.written && other.storage == use.storage && other.begin < use.end && use.begin < other.end;
+  };
+  std::uint32_t depth = 0;
+  for (OpId id = parent_of(trace, reader); id != kNone && depth < kMaxNesting; id = parent_of(trace, id), ++depth) {
+    const Op& op = trace.ops[id];
+    if (is_dispatcher_op(op) && (timeline.start[id] < since || std::ranges::any_of(op.inputs, is_part))) return id;
   }
   return kNone;
 }

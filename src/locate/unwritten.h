@@ -19,6 +19,13 @@ record::OpId interrupted_writer(const record::Trace& trace, const Timeline& time
 record::OpId owner_of_result(const record::Trace& trace, const Timeline& timeline, record::OpId reader,
                              std::uint32_t first_seen);
 
+// A kernel may write memory without calling an operator. If a reader inside an op finds bad values in memory that first
+// came into use inside that same op, or that the op is known to write (index_reduce_ adds up in its own loop and then
+// calls div_), the op itself wrote them. `since`: the moment it came into use. The innermost such op around the reader,
+// which may be kNone; kNone: none.
+record::OpId raw_writer(const record::Trace& trace, const Timeline& timeline, record::OpId reader,
+                        const record::TensorUse& use, std::uint32_t since);
+
 // The view through which integers are read as floats: their bits are what they are, and no operator made a NaN of them.
 record::OpId reinterpreted(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
 
