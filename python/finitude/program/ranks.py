@@ -50,6 +50,15 @@ def several() -> bool:
     return world()[1] > 1
 
 
+def on_this_machine() -> int:
+    """How many ranks share its memory; all of them where the launcher does not say."""
+    size = world()[1]
+    try:
+        return min(size, max(1, int(os.environ["LOCAL_WORLD_SIZE"])))
+    except (KeyError, ValueError):
+        return size
+
+
 def parallel_models() -> list[Any]:
     """The models of DistributedDataParallel in this process."""
     module = sys.modules.get("torch.nn.parallel.distributed")

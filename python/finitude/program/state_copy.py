@@ -1,11 +1,13 @@
 """A copy in host memory of what a training is at one moment: parameters and buffers of every module, optimizers,
 schedulers, the GradScaler, generators. What it is put back into are the same tensors and objects, so names, hooks and
-graphs of the program's keep what they refer to. The position of a loader is not part of it."""
+graphs of the program's keep what they refer to. The position of a loader is not part of it. Of a DTensor it is the
+shard of this rank."""
 
 from __future__ import annotations
 
 import copy
 import weakref
+from typing import NamedTuple
 
 import torch
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
+    from torch.distributed.tensor import DeviceMesh, Placement
+
     from ..base.types import Optimizer, Tensor
 
 RATES = ("lr", "initial_lr", "max_lr", "min_lr")  # of a group; schedulers compute the next rate from them
@@ -26,11 +30,37 @@ class NotCopied(Exception):
     """Something is of a kind that has no plain copy; the text names it."""
 
 
+class _Shard(NamedTuple):
+    """The part of a DTensor of an optimizer's state that lies here, and what makes one of it."""
+
+    host: Tensor
+    mesh: DeviceMesh
+    placements: tuple[Placement, ...]
+    shape: torch.Size
+    stride: tuple[int, ...]
+
+    def made(self, like: Tensor | None) -> Tensor:
+        from torch.distributed.tensor import DTensor
+
+        local = _on_device_of(self.host, like)
+        return DTensor.from_local(
+            local, self.mesh, self.placements, run_check=False, shape=self.shape, stride=self.stride
+        )
+
+
 def _module_tensors(optimizers):
     """Each once, a parameter of an optimizer with True."""
     owned = {id(p): p for o in optimizers for p in optimizer_members.parameters(o)}
     held = {id(t): t for _, _, t in optimizer_members.held_by_modules()}
-    return [(tensor, number in owned) for number, tensor in {**held, **owned}.items()]
+    # Where FSDP2 has gathered parameters, modules hold those in the place of the shards; later their memory is let go.
+    return [(t, number in owned) for number, t in {**held, **owned}.items() if not _is_freed(t)]
+
+
+def _is_freed(tensor):
+    if not optimizer_members.has_memory(tensor):
+        return False
+    local = _native.local_of(tensor)
+    return local.layout is torch.strided and local.numel() > 0 and local.untyped_storage().nbytes() == 0
 
 
 def _state_tensors(optimizers):
@@ -42,7 +72,8 @@ def _state_tensors(optimizers):
 def size(optimizers: Sequence[Optimizer]) -> int:
     """Bytes that a copy takes now."""
     found = [t for t, _ in _module_tensors(optimizers)] + list(_state_tensors(optimizers))
-    return sum(t.numel() * t.element_size() for t in found if t.layout is torch.strided)
+    local = (_native.local_of(t) for t in found)
+    return sum(t.numel() * t.element_size() for t in local if t.layout is torch.strided)
 
 
 class StateCopy:
@@ -58,6 +89,8 @@ class StateCopy:
         self._scalers: list[tuple[Any, list[Any]]] = []
         self._largest: list[Tensor] = []  # of tensors on devices, read when the device has come to them
         self._generators: Any = None
+        self.number = 0  # of the iteration after which it was taken; the same on all ranks
+        self.is_tried = False  # enough steps have come after it to say whether it is good
         self.steps: dict[int, int] = {}  # by number of the optimizer: steps before it
         self.lowered: dict[int, float] = {}  # the same: by which factor the policy had lowered its learning rate
 
@@ -93,7 +126,7 @@ class StateCopy:
     def _host(self, tensor):
         if not optimizer_members.has_memory(tensor):
             raise NotCopied(f"a {type(tensor).__name__} without memory of its own")
-        source = tensor.detach()
+        source = _native.local_of(tensor).detach()
         if source.layout is not torch.strided:
             return source.to("cpu", copy=True)
         place = len(self._tensors)
@@ -106,7 +139,10 @@ class StateCopy:
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return self._host(value)
+            host = self._host(value)
+            mesh: Any = getattr(value, "device_mesh", None)
+            of: Any = value
+            return host if mesh is None else _Shard(host, mesh, of.placements, of.shape, of.stride())
         try:
             return copy.deepcopy(value)
         except Exception as e:  # of the program's own class, perhaps
@@ -127,7 +163,7 @@ class StateCopy:
                 return False
         for _, _, states in self._optimizers:
             for _, state in states:
-                for value in state.values():
+                for value in (v.host if isinstance(v, _Shard) else v for v in state.values()):
                     is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
                     if is_float and not value.is_pinned() and not _native.is_finite(value):
                         return False
@@ -159,7 +195,8 @@ class StateCopy:
 
 def _write(tensor, host):
     """Not seen by autograd: a graph that the program still holds is not refused for it."""
-    tensor.data.copy_(host)
+    if not _is_freed(tensor):
+        _native.local_of(tensor).data.copy_(host)
 
 
 def _put_optimizer_back(optimizer, groups, states):
@@ -183,13 +220,20 @@ def _put_optimizer_back(optimizer, groups, states):
 
 def _as_before(now, value, like=None):
     """like: a tensor on whose device one lies that is not there any more."""
-    if not isinstance(value, torch.Tensor):
+    is_shard = isinstance(value, _Shard)
+    host = value.host if is_shard else value
+    if not isinstance(host, torch.Tensor):
         return copy.deepcopy(value)
-    if isinstance(now, torch.Tensor) and (now.shape, now.dtype) == (value.shape, value.dtype):
-        _write(now, value)
-        return now
-    on_device = like is not None and value.is_pinned()
-    return value.to(like.device, copy=True) if on_device else value.clone()
+    if isinstance(now, torch.Tensor) and hasattr(now, "device_mesh") == is_shard:
+        local = _native.local_of(now)
+        if (local.shape, local.dtype) == (host.shape, host.dtype):
+            _write(now, host)
+            return now
+    return value.made(like) if is_shard else _on_device_of(host, like)
+
+
+def _on_device_of(host, like):
+    return host.to(like.device, copy=True) if like is not None and host.is_pinned() else host.clone()
 
 
 def scale_rates(optimizers: Iterable[Optimizer], factor: float) -> None:

@@ -49,6 +49,7 @@ class Ballot:
     def __init__(self, context: Context, second_run: SecondRun, is_member: bool, end: Callable[[], None]):
         """is_member: several processes of a run leave reports. end: the program ends (Ending.end)."""
         self._context, self._second_run, self._is_member, self._end = context, second_run, is_member, end
+        self._returns = 0  # how often the ranks were asked whether they go back to a copy
         self._asked = {}  # key of the last step of which the ranks were asked whether they see it -> do they all
 
     def vote_on(self, optimizer: Optimizer, alarm: Alarm) -> Vote | None:
@@ -74,6 +75,47 @@ class Ballot:
             return True
         return not alarm["harmless"] and not _native.window(optimizer)["on_device"] and self._all_say(ordinal, alarm)
 
+    def all_go_back(
+        self, optimizer: Optimizer | None, ordinal: int, alarm: Alarm, written: bool, why: str, way: str, note: str
+    ) -> str:
+        """Do all ranks go back to a copy at this alarm? "", or why none does.
+
+        written: by a step that was taken. why: what keeps this rank from it, or "". way: from where to where, which has
+        to be the same on all. note: for the others, or ""."""
+        if not self._is_seen(optimizer, ordinal, alarm, written):
+            return "it is not known that all ranks are in this alarm"
+        if (store := compat.group_store()) is None:
+            return why or "there is no store"
+        self._returns += 1
+        key = f"finitude/back/{self._returns}"
+        # Where the step was taken all rings have it.
+        vote = Vote(store, key) if written else Vote(store, key, self._rings(ordinal, alarm).taken_by)
+        try:
+            store.set(f"{key}/note/{vote.rank}", note)
+        except (RuntimeError, ValueError, OSError):
+            pass  # the vote says so
+        refused = vote.cast(why, way)
+        if not refused:
+            self._asked.clear()
+            self._asked[_key(ordinal, alarm)] = True
+        return refused
+
+    def notes(self) -> list[str]:
+        """Of all ranks, in order, where all go back. Raises RuntimeError, ValueError, OSError: the store is gone."""
+        store: Any = compat.group_store()
+        size = ranks.world()[1]
+        return [store.get(f"finitude/back/{self._returns}/note/{rank}").decode() for rank in range(size)]
+
+    def _is_seen(self, optimizer, ordinal, alarm, written):
+        """By all ranks of the run, each of which will come to the same question?"""
+        if self._asked.get(_key(ordinal, alarm)):
+            return True
+        if optimizer is None or alarm["harmless"]:
+            return False
+        if ranks.seen_by_all(sinks_of.bad_parameters(optimizer, written), by_everyone=True):
+            return True
+        return not written and self._all_say(ordinal, alarm)
+
     def note_all(self, alarm: Alarm) -> None:
         """All ranks have said that they are in this alarm (session/agreement.py)."""
         self._asked.clear()
@@ -88,11 +130,12 @@ class Ballot:
             store = compat.group_store()
             self._asked.clear()
             self._asked[key] = store is not None and not Vote(
-                store,
-                f"{key}/seen",
-                _Rings(self._is_member and self._context.report.run_directory(), ordinal, alarm["step"]).taken_by,
+                store, f"{key}/seen", self._rings(ordinal, alarm).taken_by
             ).cast("")
         return self._asked[key]
+
+    def _rings(self, ordinal, alarm):
+        return _Rings(self._is_member and self._context.report.run_directory(), ordinal, alarm["step"])
 
     def note_reported(self, vote: Vote | None) -> None:
         """This rank's alarm is in its report; what ends the program is an error of the operation that it waited in."""

@@ -198,7 +198,7 @@ class Parts:
         # What is decided of a bad step, and the kinds of alarms.
         self.settled = settled.Settled(config, self.scaling, self.damage, self.known)
         self.rollback = rollback.Rollback(
-            config, self.report, self.holds, self.scaling, self.damage, self.lowered_rate, explains
+            config, self.report, self.holds, self.scaling, self.damage, self.lowered_rate, self.ballot, explains
         )
         self.dumps = step_dumps.StepDumps(config, self.report, self.control, self.part, explains)
         self.watched_tensors = watched_tensors.WatchedTensors(self.report, self.units)

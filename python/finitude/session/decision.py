@@ -146,7 +146,12 @@ class Decision:
         lowers = action == "lower-rate" and optimizer is not None
         if action == "lower-rate":
             action = "skip"
-        decided = session.part(session.rollback.decide, alarm, ordinal) if action == "rollback" else None
+        has_parted = session.second_run.vote is not None and session.second_run.vote.parted
+        decided = (
+            session.part(session.rollback.decide, optimizer, alarm, ordinal, written and not undone)
+            if action == "rollback" and not has_parted
+            else None
+        )
         goes_back = decided == "back"
         if decided == "stop":
             action = "stop"
@@ -159,7 +164,7 @@ class Decision:
             action = "skip"
         if lost and action == "warn":
             action = "skip"  # nothing is left that could be applied
-        if session.second_run.vote is not None and session.second_run.vote.parted:
+        if has_parted:
             action = "stop"
         elif not written or undone:
             action = ranks.may_do_alone(
@@ -182,7 +187,9 @@ class Decision:
         if session.policy_state is not None:
             session.part(session.policy_state.write, session.policy, action in ("stop", "raise"))
         if goes_back and action == "skip":
-            session.part(session.rollback.go_back, optimizer, alarm, ordinal, vetoed=not written)
+            went = session.part(session.rollback.go_back, optimizer, alarm, ordinal, vetoed=not written)
+            if not went and session.part(ranks.several):  # the others went
+                action, alarm["action"] = "stop", "stopped"
         session.part(session.console.print_alarm, alarm, brief=alarm is session.recent.follower)
         for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)

@@ -1,0 +1,154 @@
+"""--rollback-every on several ranks: at an alarm all go back to one copy, bit for bit as a script does that keeps its
+own, or none does."""
+
+import json
+
+import pytest
+import torch  # noqa: F401  its libraries
+
+from helpers import LIMIT, plain, write_script
+from process_support import cold, launcher
+from sharded_programs import BEGIN, END, FSDP2, TENSOR_PARALLEL
+
+pytestmark = pytest.mark.slow
+
+# Under "manual" the script does for itself what the watched one has done for it: a copy after step 7, and `continue`
+# at the bad step. The copies come after steps 1, 7 and 13; at step 16 the last is too young. Under "leave" it keeps none.
+PROGRAM = (
+    BEGIN.replace("OUT", "4").replace("SEED", "7 if SAME_DATA else 100 + rank")
+    + """
+import copy, hashlib
+manual, GOOD, BAD = len(sys.argv) > 1, 7 if "manual" in sys.argv else -1, 16
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 24)
+parts = [model, opt, scheduler]
+def local(t):
+    return getattr(t, "_local_tensor", t).detach()
+kept = None
+for step in range(22):
+    x, y = torch.randn(6, 4), torch.randint(0, 4, (6,))
+    AT_STEP
+    opt.zero_grad()
+    STEP
+    if step == BAD and rank == 1:
+        SPOIL
+    if manual and step == BAD:
+        if kept:
+            for part, state in zip(parts, kept[0]): part.load_state_dict(copy.deepcopy(state))
+            torch.set_rng_state(kept[1])
+            LOWER
+        continue
+    opt.step()
+    scheduler.step()
+    if manual and step == GOOD:
+        kept = [copy.deepcopy(part.state_dict()) for part in parts], torch.get_rng_state()
+state = [local(t) for t in model.state_dict().values()] + [torch.get_rng_state(), torch.tensor(scheduler.get_last_lr())]
+state += [local(v) for s in opt.state_dict()["state"].values() for v in s.values() if torch.is_tensor(v)]
+text = hashlib.sha256(b"".join(t.contiguous().numpy().tobytes() for t in state)).hexdigest()
+sys.stdout.write(f"rank {rank} {text}\\n")  # at once: both ranks write here
+sys.stdout.flush()
+"""
+    + END
+)
+STEP = "nn.functional.cross_entropy(model(x), y).backward()"
+DDP = """
+class Net(MLP):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2))
+model = nn.parallel.DistributedDataParallel(Net())
+"""
+DDP_STEP = """loss = nn.functional.cross_entropy(model(x), y)
+    (loss * (float("nan") if step == BAD and rank == 1 else 1.0)).backward()"""
+ACCUMULATED = f"""with model.no_sync():
+        {STEP}
+    with model.no_sync():
+        {STEP}"""
+ONE = "local(next(p.grad for p in model.parameters() if p.grad is not None)).view(-1)[0] = float('nan')"
+# What makes the model, a step, what makes it bad on rank 1.
+KINDS = {
+    "ddp": (DDP, DDP_STEP, "pass"),
+    "no_sync": (DDP, ACCUMULATED, ONE),
+    "fsdp2": (FSDP2, STEP, ONE),
+    "tensor parallel": (TENSOR_PARALLEL, STEP, ONE),
+}
+
+
+HALF = """for g in opt.param_groups: g["lr"] *= 0.5; g["initial_lr"] *= 0.5
+            scheduler.base_lrs = [r * 0.5 for r in scheduler.base_lrs]"""
+
+
+def write(folder, kind, at_step="pass"):
+    make, step, spoil = KINDS[kind]
+    text = PROGRAM.replace("MAKE", make).replace("AT_STEP", at_step).replace("STEP\n", step + "\n", 1)
+    text = text.replace("SPOIL", spoil).replace("LOWER", HALF if kind == "no_sync" else "pass")
+    return write_script(folder, text.replace("SAME_DATA", str(kind == "tensor parallel")))
+
+
+def weights(text):
+    """{rank: checksum of all that it ended with}"""
+    return dict(line.split()[1:] for line in text.splitlines() if line.startswith("rank "))
+
+
+def back(folder, *options):
+    options = "--on-alarm", "rollback", "--rollback-every", "6", "--capsules", "0", *options
+    return cold(folder, *options, *launcher(folder, 2), "train.py", limit=2 * LIMIT)
+
+
+def events(folder, kind):
+    """{rank: [event]}"""
+    found = {}
+    for file in folder.glob("finitude-runs/*/rank-*/events.jsonl"):
+        lines = map(json.loads, file.read_text().splitlines())
+        found[int(file.parent.name[5:])] = [e for e in lines if e["kind"] == kind]
+    return found
+
+
+def script_of(folder, mode):
+    done = plain(folder, *launcher(folder, 2)[1:], "train.py", mode)
+    assert done.code == 0 and len(weights(done.out)) == 2, done.err
+    return weights(done.out)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_all_ranks_go_back_as_a_script_does(tmp_path, kind):
+    write(tmp_path, kind)
+    got = back(tmp_path, *(("--rollback-lr", "0.5") if kind == "no_sync" else ()))
+    assert got.code == 0 and weights(got.out) == script_of(tmp_path, "manual"), got.text()
+    text = "training went back to the state after step 7"
+    text += ", with 0.5 times its learning rate" if kind == "no_sync" else ""
+    assert sorted((a["rank"], a["step"], a["action"]) for a in got.alarms) == [(r, 16, text) for r in (0, 1)]
+    assert got.err.count(f"finitude: step 16: {text}") == 1, got.text()
+    assert [(e["step"], e["to"]) for found in events(tmp_path, "rollback").values() for e in found] == [(16, 7)] * 2
+    assert not got.watched.get("failures") and "agree" not in got.err, got.text()
+
+
+NAN_HERE = """if step == 0 and rank == 1:
+        odd = nn.Linear(1, 1); odd.register_buffer("average", torch.full((1,), float("nan")))"""
+LARGE_HERE = "if step == 0 and rank == 1: large = nn.Linear(1000, 1000)"
+
+
+@pytest.mark.parametrize(
+    "at_step, options, why",
+    [
+        (NAN_HERE, (), "no copy is good yet"),
+        (LARGE_HERE, ("--rollback-mb", "1"), "rank 1: two copies of the training take 8 MB, --rollback-mb gives 1"),
+    ],
+    ids=["not good", "too large"],
+)
+def test_none_goes_back_where_one_cannot(tmp_path, at_step, options, why):
+    write(tmp_path, "fsdp2", at_step)
+    got = back(tmp_path, *options)
+    assert got.code == 0 and weights(got.out) == script_of(tmp_path, "leave"), got.text()
+    assert [a["action"] for a in got.alarms] == ["the step was skipped"] * 2, got.text()
+    assert all("training did not go back: rank" in a["text"] and why in a["text"] for a in got.alarms), got.text()
+
+
+FAILS_HERE = """if step == 0 and rank == 1:
+        from finitude.session import native_callbacks
+        native_callbacks.session.rollback._lowered_rate.keep = None"""
+
+
+def test_rank_that_fails_to_go_back_stops(tmp_path):
+    write(tmp_path, "no_sync", FAILS_HERE)
+    got = back(tmp_path)
+    assert got.code == 1 and next(a["action"] for a in got.alarms if a["rank"] == 1) == "stopped", got.text()
