@@ -7,7 +7,6 @@ import json
 import pytest
 import torch
 import torch._dynamo  # noqa: F401  optimizers pull it in, which is no part of a try
-from hostile_files import ABOUT, CAPSULE, harmless, put
 
 import helpers
 import mutations
@@ -15,6 +14,7 @@ from finitude import _native
 from finitude.capsules import placing, start_check
 from finitude.cli import trial
 from finitude.report import capsule_alarm
+from hostile_files import ABOUT, CAPSULE, harmless, put
 
 pytestmark = pytest.mark.slow
 

@@ -3,8 +3,8 @@
 import sys
 
 import pytest
-from device_programs import FUSED, OTHERS, TWO_CLIPS, on_device, steps
 
+from device_programs import FUSED, OTHERS, TWO_CLIPS, on_device, steps
 from device_support import ON_DEVICE
 
 # Trains; at step 3 one gradient is bad. Then again from the start, with `continue` in that place.

@@ -1,6 +1,7 @@
 """Gradient clipping and GradScaler on a make-believe device: which step is bad, and which one is skipped as always."""
 
 import pytest
+
 from device_programs import FUSED, OTHERS, TWO_CLIPS, on_device
 
 SCALED = """

@@ -5,10 +5,10 @@ import textwrap
 
 import pytest
 import torch  # noqa: F401  its libraries
-from rank_programs import FINE, RANKS, assert_capsules_replay_alone, assert_explained_in_place, ranks
 
 from helpers import LIMIT, finitude, write_script
 from process_support import TORCHRUN, cold, launched, made, plain_launch, torchrun
+from rank_programs import FINE, RANKS, assert_capsules_replay_alone, assert_explained_in_place, ranks
 
 pytestmark = pytest.mark.slow
 
