@@ -192,7 +192,8 @@ json take_start(record::Trace* trace) {
 // memory that nobody had written, else null.
 json by_chance(const record::Trace& trace, const capture::Tape* tape, double seconds) {
   if (tape == nullptr || !tape->gaps.empty()) return {};
-  const auto finding = explain::finding_of_chance(replay::fill_unwritten_of_finite(*tape, seconds), trace);
+  const auto finding =
+      explain::finding_of_chance(replay::fill_unwritten_of_finite(*tape, seconds), trace, replay::judged_in(*tape));
   if (!finding) return {};
   locate::Located located;
   locate::Birth& birth = located.births.emplace_back();

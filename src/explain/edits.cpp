@@ -16,16 +16,6 @@ namespace {
 using record::kNone;
 using replay::Edit;
 
-// The next larger number that takes two digits to write: what is reported is what was tried.
-double in_two_digits(double value) {
-  char text[32];
-  for (const double at_least : {value, value * 1.05}) {
-    std::snprintf(text, sizeof text, "%.1e", at_least);
-    if (std::strtod(text, nullptr) >= value) break;
-  }
-  return std::strtod(text, nullptr);
-}
-
 // Parts of an op come from where it comes from.
 const record::Frame* line_around(const record::Trace& trace, record::OpId id) {
   for (int depth = 0; id < trace.ops.size() && depth < 16; ++depth, id = trace.ops[id].parent)
@@ -56,6 +46,21 @@ record::OpId call_to_mend(const Scene& s) {
 
 }  // namespace
 
+double in_two_digits(double value) {
+  char text[32];
+  for (const double at_least : {value, value * 1.05}) {
+    std::snprintf(text, sizeof text, "%.1e", at_least);
+    if (std::strtod(text, nullptr) >= value) break;
+  }
+  return std::strtod(text, nullptr);
+}
+
+// "the self of log".
+std::string Edits::operand_words(std::string_view arg) const {
+  const record::Op* op = call();
+  return std::string(arg) + (op ? " of " + plain_name(op->name) : std::string());
+}
+
 Edits::Edits(const Scene& scene) : Edits(scene, call_to_mend(scene)) {}
 
 Edits::Edits(const Scene& scene, record::OpId call) : scene_(scene), call_(call) {
@@ -74,11 +79,12 @@ bool Edits::writes(std::string_view arg) const {
   return op && arg == "self" && op->name.ends_with('_');
 }
 
-void Edits::add(Edit edit) {
+void Edits::add(Edit edit, const std::string& how) {
   const record::Op* op = call();
   if (!op) return;
   if (!edit.arg.empty() && !operand(*op, edit.arg, op->inputs.size())) return;
   edit.ops = calls_;
+  edit.how = how;
   edits_.push_back(std::move(edit));
 }
 
@@ -99,7 +105,8 @@ Edits& Edits::clamp(std::string_view arg, double min, double max) {
     edit.text = edit.arg + " clamped to at most " + figure(max);
     edit.code = clamp + "(max=" + figure(max) + ")";
   }
-  add(std::move(edit));
+  const std::string how = "clamp " + operand_words(arg) + " before that call: " + edit.code.substr(1);
+  add(std::move(edit), how);
   return *this;
 }
 
@@ -132,7 +139,8 @@ Edits& Edits::replaced(std::string_view arg, double from, double to) {
     edit.code =
         writes(arg) ? ".masked_fill_({x} == 0, " + figure(to) + ")" : "torch.where({x} == 0, " + figure(to) + ", {x})";
   if (std::isnan(from) && !writes(arg)) edit.code = "torch.where(torch.isnan({x}), " + figure(to) + ", {x})";
-  add(std::move(edit));
+  add(std::move(edit), "put " + figure(to) + " in the place of " + figure(from) + " in " + operand_words(arg) +
+                           " before that call, with torch.where");
   return *this;
 }
 
@@ -154,7 +162,8 @@ Edits& Edits::bounded(std::string_view arg) {
   edit.max = limit;
   edit.text = "infinities in " + edit.arg + " replaced by the largest finite number";
   if (!writes(arg)) edit.code = ".clamp(torch.finfo({x}.dtype).min, torch.finfo({x}.dtype).max)";
-  add(std::move(edit));
+  add(std::move(edit), "put the largest finite number of the format in the place of infinities in " +
+                           operand_words(arg) + " before that call");
   return *this;
 }
 
@@ -168,13 +177,26 @@ Edits& Edits::left_out(double fill, std::string switch_on) {
               (fill == 0 ? std::string() : ", filled with " + figure(fill));
   if (!switch_on.empty()) edit.text = switch_on + "=True";
   edit.switch_on = std::move(switch_on);
-  add(std::move(edit));
+  const std::string name = op ? plain_name(op->name) : std::string("that call");
+  const std::string how =
+      !edit.switch_on.empty()
+          ? edit.switch_on + "=True in " + name
+          : "mask with torch.where what " + name +
+                " has no value or derivative for: another value in its place before the call, and " + figure(fill) +
+                " in the place of what the call makes of that";
+  add(std::move(edit), how);
+  return *this;
+}
+
+Edits& Edits::named_by_rule(std::size_t count) {
+  for (std::size_t i = 0; i < std::min(count, edits_.size()); ++i) edits_[i].how.clear();
   return *this;
 }
 
 Edits& Edits::advised(std::string advice, std::string text) {
   if (edits_.empty()) return *this;
   edits_.back().advice = std::move(advice);
+  edits_.back().how.clear();
   if (!text.empty()) edits_.back().text = std::move(text);
   return *this;
 }
@@ -184,9 +206,30 @@ Edits& Edits::computed_in(sense::DType dtype) {
   edit.kind = Edit::Kind::kCompute;
   edit.dtype = dtype;
   edit.text = "the whole step in " + dtype_name(dtype);
-  add(std::move(edit));
+  add(std::move(edit), "compute in " + dtype_name(dtype) + " from this line on, as it was tried with the whole step");
   return *this;
 }
+
+namespace {
+
+// " (train.py:14, train.py:30)"; empty where only one line is known.
+std::string lines_of(const record::Trace& trace, const std::vector<record::OpId>& calls) {
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> lines;
+  for (const record::OpId id : calls) {
+    const record::Frame* line = line_around(trace, id);
+    if (!line) continue;
+    std::string place = line->file.substr(line->file.rfind('/') + 1) + ":" + std::to_string(line->line);
+    if (std::ranges::find(lines, place) == lines.end()) lines.push_back(std::move(place));
+  }
+  if (lines.size() < 2) return {};
+  std::string text;
+  for (std::size_t i = 0; i < std::min(lines.size(), kShown); ++i) text += (i ? ", " : " (") + lines[i];
+  if (lines.size() > kShown) text += " and " + std::to_string(lines.size() - kShown) + " more";
+  return text + ")";
+}
+
+}  // namespace
 
 void also_at_other_births(Finding& finding, const Evidence& evidence) {
   if (finding.edits.empty() || finding.edits.front().ops.empty()) return;
@@ -209,6 +252,7 @@ void also_at_other_births(Finding& finding, const Evidence& evidence) {
   for (Edit& edit : widened) {
     edit.ops.insert(edit.ops.end(), more.begin(), more.end());
     edit.text += ", at every birth of this kind";
+    edit.also = ", at each line that makes such a value" + lines_of(trace, edit.ops);
     edit.code.clear();  // of several lines
   }
   finding.edits.insert(finding.edits.end(), widened.begin(), widened.end());
@@ -253,6 +297,7 @@ void also_at_guilty_calls(Finding& finding, const std::vector<Edit>& wide, const
     }
     if (narrow.ops.size() == calls.size()) continue;
     narrow.text += ", in " + numbered(numbers, calls.size());
+    narrow.also = ", only in " + numbered(numbers, calls.size());
     narrow.code.clear();  // the line computes the others as well
     finding.edits.push_back(std::move(narrow));
   }

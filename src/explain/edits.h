@@ -9,6 +9,9 @@
 
 namespace finitude::explain {
 
+// The next larger number that takes two digits to write: what is reported is what was tried.
+double in_two_digits(double value);
+
 // Names edits of one call, best first. They are of all calls of that operator that come from the same expression:
 // what is changed there is changed for each of them. Each is named only where it can make sense: an argument
 // that the call does not have is skipped.
@@ -30,6 +33,9 @@ class Edits {
   // Infinities become the largest finite number of the format.
   Edits& bounded(std::string_view arg);
   Edits& left_out(double fill = 0, std::string switch_on = {});
+  // The edits so far, or the first so many, are what the rule's fix text names. Where another one is verified, the
+  // report names that one.
+  Edits& named_by_rule(std::size_t count = SIZE_MAX);
   // What to write in the program where the edit before this one is the fix, and how it is called, where that is not
   // empty.
   Edits& advised(std::string advice, std::string text = {});
@@ -42,7 +48,8 @@ class Edits {
 
  private:
   Edits& clamp(std::string_view arg, double min, double max);  // an infinite bound is none
-  void add(replay::Edit edit);
+  void add(replay::Edit edit, const std::string& how);
+  std::string operand_words(std::string_view arg) const;
   bool writes(std::string_view arg) const;  // the call does: log_, rsqrt_
   sense::DType dtype_of(std::string_view arg) const;
 

@@ -48,8 +48,8 @@ void blame(Finding& finding, const replay::FillTrial& trial, const record::Trace
   finding.confidence = trial.nans.ran ? "proven" : "likely";  // one experiment is no proof
 }
 
-std::string filled_outcome(const replay::StepTrial& one) {
-  std::string outcome = one.bad.empty() ? "loss and gradients finite" : "not finite: " + one.bad.front();
+std::string filled_outcome(const replay::StepTrial& one, const std::string& judged) {
+  std::string outcome = one.bad.empty() ? judged + " finite" : "not finite: " + one.bad.front();
   if (one.bad.size() > 1) outcome += " and " + std::to_string(one.bad.size() - 1) + " more";
   if (!one.difference.empty()) outcome += ", " + one.difference;
   return outcome;
@@ -66,13 +66,15 @@ void judge_fill(Finding& finding, const replay::FillTrial& trial, const record::
   const bool decides = trial.zeros.ran && trial.zeros.bad.empty() && !(trial.nans.ran && trial.nans.bad.empty());
   if (decides) blame(finding, trial, trace);
   const auto add = [&](const char* what, const replay::StepTrial& one) {
-    if (one.ran) finding.experiments.push_back({filled_with(trial, what), filled_outcome(one), decides, decides});
+    if (one.ran)
+      finding.experiments.push_back({filled_with(trial, what), filled_outcome(one, finding.judged), decides, decides});
   };
   add("0", trial.zeros);
   add("NaN", trial.nans);
 }
 
-std::optional<Finding> finding_of_chance(const replay::FillTrial& trial, const record::Trace& trace) {
+std::optional<Finding> finding_of_chance(const replay::FillTrial& trial, const record::Trace& trace,
+                                         const std::string& judged) {
   if (!trial.nans.ran || trial.nans.bad.empty() || trial.made >= trace.ops.size()) return std::nullopt;
   Finding finding;
   finding.born_in = trial.made;
@@ -91,8 +93,9 @@ std::optional<Finding> finding_of_chance(const replay::FillTrial& trial, const r
     report_cut_off(trace, cut, trial.made, &finding);
   }
   finding.text += ": that holds something else in each run, and the step failed in one and not in the other";
-  finding.experiments.push_back({filled_with(trial, "NaN"), filled_outcome(trial.nans), true});
-  if (trial.zeros.ran) finding.experiments.push_back({filled_with(trial, "0"), filled_outcome(trial.zeros), true});
+  finding.experiments.push_back({filled_with(trial, "NaN"), filled_outcome(trial.nans, judged), true});
+  if (trial.zeros.ran)
+    finding.experiments.push_back({filled_with(trial, "0"), filled_outcome(trial.zeros, judged), true});
   return finding;
 }
 

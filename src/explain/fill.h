@@ -15,6 +15,7 @@ void judge_fill(Finding& finding, const replay::FillTrial& trial, const record::
 
 // What explains a step that failed, and came out finite when it was run again: the second run reads memory that nobody
 // had written, and fails with NaN there. Nothing: it does not depend on such memory. trial: of the second run.
-std::optional<Finding> finding_of_chance(const replay::FillTrial& trial, const record::Trace& trace);
+std::optional<Finding> finding_of_chance(const replay::FillTrial& trial, const record::Trace& trace,
+                                         const std::string& judged = "loss and gradients");
 
 }  // namespace finitude::explain

@@ -45,6 +45,7 @@ struct Finding {
   record::OpId handed_out_by = record::kNone;
   std::vector<std::int64_t> loaded;  // samples in the step's batches, as their loader counts them; empty: not reported
   // What came of it (try_on_step).
+  std::string judged = "loss and gradients";  // of the step: what is reported as finite
   bool fix_verified = false;
   std::string fix_tried, fix_outcome;    // empty: not tried
   std::optional<replay::Edit> fix_edit;  // the verified one

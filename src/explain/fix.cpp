@@ -28,7 +28,7 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
-std::string outcome_of(const StepTrial& trial) {
+std::string outcome_of(const StepTrial& trial, const std::string& judged) {
   if (!trial.ran) return "could not be tried: " + trial.why_not;
   if (!trial.bad.empty()) return "not finite: " + listed(trial.bad);
   if (!trial.given.empty())
@@ -37,7 +37,7 @@ std::string outcome_of(const StepTrial& trial) {
                                     : counted(trial.given.size(), "gradient") + " come") +
            " from all ranks as recorded";
   if (!trial.difference.empty()) return "finite, but it also changes what was finite: " + trial.difference;
-  return "loss and gradients finite, " +
+  return judged + " finite, " +
          (trial.compared == 0 ? std::string("nothing else in reach to compare")
                               : counted(trial.compared, "value") + " that the birth did not touch as before") +
          (trial.rounding_in.empty() ? "" : ", within what rounding in " + trial.rounding_in + " moves them");
@@ -116,6 +116,7 @@ class Trials {
   bool float32_fails() const { return float32_fails_; }
 
   void run() {
+    finding_.judged = lab_.judged();
     if (std::string why = lab_.faithful(); !why.empty()) {
       finding_.fix_outcome = "not tried on the whole step: " + why;
       return;
@@ -128,6 +129,7 @@ class Trials {
     judge_fill(finding_, lab_.filled((limit_ - spent()) / 4), trace_);
     limit();
     fix();
+    if (!finding_.fix_verified) finding_.fix_text += remark_;
     if (allows(3 * step)) {
       const int same = lab_.again(3);
       if (!is_over("whole step, again as it was, 3 times"))
@@ -184,8 +186,8 @@ class Trials {
     finding_.text += "; near the zero the quotient tends to " + what + ": that is its limit there";
     const std::string otherwise = "a clamp or an epsilon in the denominator alone makes 0 of it";
     if (low != high) {
-      finding_.fix_text +=
-          "; but " + otherwise + ": add the epsilon to what numerator and denominator are both computed from";
+      remark_ = "; but " + otherwise +
+                "; or, not tried here, add the epsilon to what numerator and denominator are both computed from";
       return;
     }
     Edit edit;
@@ -197,11 +199,23 @@ class Trials {
                   ", a / torch.where(zero, 1, b)) with zero = (b == 0); " + otherwise;
     finding_.edits.insert(finding_.edits.begin(), std::move(edit));
     // Where that is not enough, as with several divisions, what is advised instead is not the limit.
-    finding_.fix_text += "; but " + otherwise + ", and its limit is " + what;
+    remark_ = "; but " + otherwise + ", and its limit is " + what;
+  }
+
+  // What the report names is what was verified. An edit that the text of the rule does not name is named instead of it;
+  // what the text names stays where it was not tried. is_refuted: an edit that the text names did not do.
+  std::string advice_of(const Edit& edit, bool is_refuted) const {
+    if (!edit.advice.empty()) return edit.advice + edit.also;
+    const std::string& of_rule = finding_.fix_text;
+    if (finding_.fix_is_no_edit) return of_rule + " (not tried here); tried: " + edit.text + remark_;
+    if (edit.how.empty()) return of_rule + edit.also + remark_;
+    return edit.how + edit.also + remark_ +
+           (is_refuted || of_rule.empty() ? std::string() : "; or, not tried here, " + of_rule);
   }
 
   void fix() {
     int nearest = 0;
+    bool is_refuted = false;
     double each = 4 * lab_.step_seconds();  // two replays, copies and comparisons
     for (const Edit& edit : finding_.edits) {
       if (!allows(each)) break;
@@ -209,7 +223,7 @@ class Trials {
       each = std::max(each, trial.seconds);
       const bool in_float32 = edit.kind == Edit::Kind::kCompute && edit.dtype == sense::DType::kFloat32;
       float32_fails_ |= in_float32 && trial.ran && !trial.bad.empty() && trial.given.empty();
-      std::string outcome = outcome_of(trial);
+      std::string outcome = outcome_of(trial, finding_.judged);
       if (!trial.verified() && is_over("whole step, " + edit.text)) return;
       const bool took_time = lab_.step_seconds() > 0 && trial.seconds > lab_.step_seconds();
       if (trial.ran || took_time) add("whole step, " + edit.text, outcome, std::nullopt);
@@ -218,13 +232,11 @@ class Trials {
         finding_.fix_tried = edit.text;
         finding_.fix_outcome = std::move(outcome);
         finding_.fix_edit = edit;
-        if (!edit.advice.empty())
-          finding_.fix_text = edit.advice;
-        else if (finding_.fix_is_no_edit)
-          finding_.fix_text += " (not tried here); tried: " + edit.text;
+        finding_.fix_text = advice_of(edit, is_refuted);
         if (!edit.file.empty()) finding_.fix_file = edit.file, finding_.fix_line = edit.line;
         return;
       }
+      is_refuted |= trial.ran && edit.advice.empty() && edit.how.empty();
       // Of those that did not do, the one that came nearest is reported.
       const int near = !trial.ran ? 1 : !trial.bad.empty() ? 2 : 3;
       if (near > nearest) {
@@ -258,14 +270,14 @@ class Trials {
       which += (i ? ", " : "") + std::to_string(found.guilty[i]);
     if (found.guilty.size() > kShown) which += " and " + std::to_string(found.guilty.size() - kShown) + " more";
     const char* const what = found.up_to_birth ? "step up to the birth" : "whole step";
-    const char* const well = found.up_to_birth ? "what is born there is finite" : "loss and gradients finite";
+    const std::string well = found.up_to_birth ? "what is born there is finite" : finding_.judged + " finite";
     const std::string fails = found.up_to_birth ? "makes it fail" : "makes the step fail";
     const bool of_samples = found.of_samples && finding_.is_row_a_sample(found.rows);
     const std::string one = of_samples ? "sample" : "row";
     add(std::string(what) + ", " + one + (found.guilty.size() > 1 ? "s " : " ") + which + " of " +
             std::to_string(found.rows) + (found.of_samples ? "" : " of an input") + " replaced by a copy of " + one +
             " " + std::to_string(found.filler),
-        std::string(found.more ? "still not finite: there are more of them" : well) +
+        (found.more ? "still not finite: there are more of them" : well) +
             (found.together            ? "; none of them alone " + fails
              : !found.one_by_one       ? "; so many are not tried one by one"
              : found.guilty.size() > 1 ? "; each of them alone " + fails
@@ -279,16 +291,16 @@ class Trials {
   }
 
   // What of the one guilty sample it is: the token of a text, the column of a table.
-  void elements(const replay::GuiltyRows& found, const std::string& one, const char* what, const char* well,
+  void elements(const replay::GuiltyRows& found, const std::string& one, const char* what, const std::string& well,
                 const std::string& fails) {
     if (found.elements.empty()) return;
     const std::string which = elements_words(found.elements);
     const bool several = found.elements.size() > 1;
     add(std::string(what) + ", of " + one + std::to_string(found.guilty.front()) + " only " + which + " replaced by " +
             (several ? "those of " : "that of ") + one + std::to_string(found.filler),
-        std::string(well) + (!several                  ? ""
-                             : found.elements_together ? "; none of them alone " + fails
-                                                       : "; each of them alone " + fails),
+        well + (!several                  ? ""
+                : found.elements_together ? "; none of them alone " + fails
+                                          : "; each of them alone " + fails),
         std::nullopt);
   }
 
@@ -311,10 +323,14 @@ class Trials {
           add(name, "not tried: " + trial.why_not, std::nullopt);
         return;
       }
-      add(name, trial.bad.empty() ? "loss and gradients finite" : "not finite: " + listed(trial.bad), std::nullopt);
+      add(name, whether_finite(trial), std::nullopt);
       (share == 0 ? trials.without : trials.smaller) = trial;
     }
     if (settles) judge_last_update(finding_, *history_, *trace_, trials);
+  }
+
+  std::string whether_finite(const StepTrial& trial) const {
+    return trial.bad.empty() ? finding_.judged + " finite" : "not finite: " + listed(trial.bad);
   }
 
   // Nothing is predicted of these: they say, they do not judge.
@@ -326,7 +342,7 @@ class Trials {
       is_over(name);
       return;
     }
-    add(name, trial.bad.empty() ? "loss and gradients finite" : "not finite: " + listed(trial.bad), std::nullopt);
+    add(name, whether_finite(trial), std::nullopt);
   }
 
   Finding& finding_;
@@ -336,6 +352,7 @@ class Trials {
   const StepHistory* const history_;
   double limit_ = 0;
   bool float32_fails_ = false;
+  std::string remark_;  // about the limit of the quotient, for whatever is advised instead of it
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 

@@ -230,11 +230,11 @@ void judge_last_update(Finding& finding, const StepHistory& history, const recor
   }
   for (Experiment& e : finding.experiments) {
     if (e.name.find("the last update") != std::string::npos)
-      e.predicted = e.confirms = e.outcome == "loss and gradients finite";
+      e.predicted = e.confirms = e.outcome == finding.judged + " finite";
   }
   finding.confidence = is_finite(trials.smaller) ? "proven" : "likely";  // one experiment is no proof
   finding.fix_tried = is_finite(trials.smaller) ? "the last update 10 times smaller" : "the last update taken back";
-  finding.fix_outcome = "loss and gradients finite; one step does not show which learning rate the run needs";
+  finding.fix_outcome = finding.judged + " finite; one step does not show which learning rate the run needs";
 }
 
 }  // namespace finitude::explain

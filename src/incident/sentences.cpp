@@ -8,6 +8,10 @@ std::string count_text(std::uint64_t nan, std::uint64_t inf) {
   return text.empty() ? "no" : text;
 }
 
+std::string parts_of_step(bool loss, bool gradients) {
+  return loss && gradients ? "loss and gradients" : loss ? "the loss" : "gradients";
+}
+
 std::string loss_text(bool is_nan, bool harmless) {
   return std::string("loss is ") + (is_nan ? "NaN" : "Inf") +
          (harmless ? "; gradients are finite, weights were not in danger" : "");

@@ -11,6 +11,8 @@ namespace finitude::incident {
 // "3 NaN and 1 Inf"; "no" where there is neither.
 std::string count_text(std::uint64_t nan, std::uint64_t inf);
 
+// What of a step there is, as its subject: "loss and gradients", "the loss", "gradients".
+std::string parts_of_step(bool loss, bool gradients);
 // "loss is NaN; gradients are finite, weights were not in danger". harmless: every gradient is finite.
 std::string loss_text(bool is_nan, bool harmless);
 // "gradient of fc.weight is not finite"

@@ -96,7 +96,10 @@ Alarm alarm_of_step(const Watched& watched, const Buffers& buffers, decide::Poli
       const sense::Health h = health_of(buffer.tensor);
       if (h.nan == 0 || buffer.had_nan) continue;
       name = buffer.name;
-      text = "the buffer " + name + " took in " + count_text(h) + "; loss and gradients are finite";
+      text = "the buffer " + name + " took in " + count_text(h);
+      if (!losses.empty() || gradients.clean != 0)
+        text += "; " + incident::parts_of_step(!losses.empty(), gradients.clean != 0) +
+                (gradients.clean != 0 ? " are finite" : " is finite");
       break;
     }
   } else if (verdict.loss != decide::kNoLoss) {

@@ -3,6 +3,7 @@
 #include <exception>
 #include <optional>
 
+#include "incident/sentences.h"
 #include "recorder/engine_torch.h"
 
 namespace finitude::recorder {
@@ -173,8 +174,10 @@ void Engine::explain(Watched& watched, Alarm& alarm, const Again& again) {
   alarm.rerun.outcome = "persistent";
   alarm.rerun.by = "closure";
   alarm.rerun.verified = same;
+  const bool gradients = std::ranges::any_of(first.gradients, [](std::uint64_t sum) { return sum != 0; });
+  const std::string what = incident::parts_of_step(!first.losses.empty(), gradients);
   alarm.rerun.text = std::string("the closure was called again") +
-                     (same ? "; loss and gradients came out with the same bits" : "; it failed again, with other bits");
+                     (same ? "; " + what + " came out with the same bits" : "; it failed again, with other bits");
   json found = run.analyse(watched.history(), options_.experiments);
   if (!found["births"].empty()) {
     alarm.adopt(found);

@@ -35,7 +35,10 @@ struct Edit {
   bool finite_only =
       false;  // whether the results are finite is all that is asked: they are not held against the unchanged step
   std::string advice;  // what to write in the program, where it is this change that does it; empty: as the rule has it
-  std::string file;    // where; empty: as the rule has it
+  // The same as a sentence of advice, where the rule's text names another change; empty: the text names this one.
+  std::string how;
+  std::string also;  // behind either: which calls it was tried at, where those are not the calls of one line
+  std::string file;  // where; empty: as the rule has it
   int line = 0;
   std::string code;  // the same as Python behind the argument: ".clamp_min(1e-12)"; empty: not so simple
 };
@@ -108,6 +111,8 @@ class StepLab {
   // empty, or why it does not.
   virtual std::string faithful() = 0;
   virtual double step_seconds() const = 0;  // of one replay
+  // What of the step is judged: "loss and gradients", or one of them, where the step has no other.
+  virtual std::string judged() const { return "loss and gradients"; }
   virtual StepTrial run(const Edit& edit) = 0;
   // What the call gives in float64, where it gives NaN in the unchanged step, with the zeros replaced by `value`; none
   // where that could not be tried.

@@ -44,6 +44,16 @@ class Clock {
 
 }  // namespace
 
+// Of a step that is only evaluated, or that an exception ended before backward, no gradient was recorded.
+std::string judged_in(const capture::Tape& tape) {
+  const auto has = [&](const char* kind) {
+    return std::ranges::any_of(tape.outcomes, [&](const capture::Outcome& o) { return o.kind == kind; });
+  };
+  const bool loss = has("loss"), gradients = has("gradient");
+  if (loss && gradients) return "loss and gradients";
+  return loss ? "loss" : gradients ? "gradients" : "what was recorded of the step";
+}
+
 std::string TorchStepLab::faithful() {
   if (!tape_.gaps.empty()) return tape_.gaps.front();
   // What changes a step reads and writes its values where the host can.

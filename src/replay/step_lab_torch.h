@@ -19,6 +19,8 @@ namespace finitude::replay {
 
 // Plays below autograd with no observer: nothing of the program's is touched. One thread at a time; neither
 // tape nor trace is changed, and both outlive this. The trace is the one that was taken along with the tape.
+std::string judged_in(const capture::Tape& tape);
+
 class TorchStepLab : public StepLab {
  public:
   // find_update: asked at most once, with the step's weights in place; null: nothing is known of the optimizer.
@@ -26,6 +28,7 @@ class TorchStepLab : public StepLab {
       : tape_(tape), trace_(trace), find_update_(std::move(find_update)) {}
   std::string faithful() override;
   double step_seconds() const override { return step_seconds_; }
+  std::string judged() const override { return judged_in(tape_); }
   StepTrial run(const Edit& edit) override;
   std::vector<double> beside(const Beside& beside, double value) override;
   StepTrial deterministic() override;

@@ -67,7 +67,7 @@ def test_finite_garbage_is_reported_with_its_bytes(tmp_path, change, bytes_):
     ), text
     assert "proven" not in got.err.partition("cause")[2] and alarm["fix"]["line"] == 14
     assert [e["outcome"] for e in alarm["cause"]["experiments"] if "without that write" in e["name"]] == [
-        "loss and gradients finite"
+        "it comes out finite"
     ]
 
 

@@ -20,6 +20,7 @@ from ..base.plain_json import number, safe
 from ..capsules import placing
 from ..capsules.start_check import is_sound
 from ..program import anomaly, batch_source, optimizer_members, ranks, sinks as sinks_of, state_format, step_start_state
+from ..report import incident
 from ..session import step_calls
 from . import sound_step
 from .loaders import Loaders
@@ -289,7 +290,7 @@ class Injection:
         )
         self.write(
             "fixed",
-            "loss and gradients are finite, and so is what the optimizer wrote",
+            f"{incident.parts_of_step(loss is not None, largest > 0)} finite, and so is what the optimizer wrote",
             loss=loss,
             grad_absmax=number(largest),
         )

@@ -92,6 +92,8 @@ def with_bad_loss(started_with: StartMagnitudes, optimizer: Optimizer) -> str:
     largest = max(gradients, default=0.0)
     if largest >= NO_GRADIENT or before and largest >= UNSOUND * max(before) > 0:
         return f"; gradients are finite, but as large as {largest:.3g}"
+    if not gradients:
+        return "; no parameter has a gradient"
     return "; gradients are finite" + ("" if _grown(started_with, optimizer)[1] else ", weights were not in danger")
 
 

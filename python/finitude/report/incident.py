@@ -114,6 +114,11 @@ def compared(found: Fingerprint, applied: bool = False) -> str:
     return ("the " if len(names) == 1 else "") + " and ".join(names) + " of the step that was then applied" * applied
 
 
+def parts_of_step(loss: bool, gradients: bool) -> str:
+    """What of a step there is to be finite. With what follows it: "loss and gradients are"."""
+    return "loss and gradients are" if loss and gradients else "the loss is" if loss else "gradients are"
+
+
 def is_as_expected(found: Fingerprint, expected: Fingerprint) -> bool:
     """Did the same come out, as far as it was known? expected: None is not compared."""
     of_found: FromFile = found

@@ -155,7 +155,7 @@ def unwritten(analysis: incident.Analysis, optimizer: Optimizer, order: Order) -
     was_bad = asked["step"] == 0 and name in asked["suspects"] and alarm["sink"]["kind"] in ("loss", "gradient")
     if is_well and was_bad:
         experiments.append(
-            {"name": "step 0 with these bytes in it", "outcome": "loss and gradients finite", "confirms": True}
+            {"name": "step 0 with these bytes in it", "outcome": "it comes out finite", "confirms": True}
         )
     explained = _explained([], start, name, what, [other for _, other, *_ in held[1:]], experiments)
     if len(experiments) == 1:

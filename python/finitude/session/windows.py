@@ -9,7 +9,7 @@ from ..alarms import script_handled
 from ..base.plain_json import number
 from ..program import batch_source, nonfinite_state, optimizer_members, sinks as sinks_of
 from ..program.tensor_stats import count_text
-from ..report import clipped_away, growth
+from ..report import clipped_away, growth, incident
 from ..rerun import rewind
 
 TYPE_CHECKING = False
@@ -60,9 +60,7 @@ class Windows:
         if verdict["kind"] != "alarm" and _native.buffers_turned_nan():
             if found := sinks_of.bad_buffers(optimizer):
                 alarm = session.alarms.of(optimizer, "buffer", found[0][1])
-                alarm["text"] = (
-                    f"the buffer {found[0][1]} took in {count_text(found[0][2])}; loss and gradients are finite"
-                )
+                alarm["text"] = f"the buffer {found[0][1]} took in {count_text(found[0][2])}" + _finite(window)
                 return session.decision.act(optimizer, alarm, found)
         if verdict["kind"] == "nothing":
             if window["vanished"]:
@@ -113,3 +111,11 @@ class Windows:
         if not losses and not window["on_device"] and session.recent.take_over(optimizer, alarm):
             return session.decision.conclude(optimizer, alarm)
         return session.decision.act(optimizer, alarm, sinks)
+
+
+def _finite(window: Window) -> str:
+    """The rest of a text about what is not finite, in a step whose loss and gradients are."""
+    loss, gradients = bool(window["losses"]), any(window["marks"])
+    if not loss and not gradients:
+        return "; no backward was run in this step"
+    return f"; {incident.parts_of_step(loss, gradients)} finite"

@@ -82,6 +82,7 @@ std::optional<Finding> of_bits(const Scene& s) {
   conclude(result, true);
   if (!bad->arg.empty())
     Edits(s, s.birth.first_reader).replaced(bad->arg, bad->health.nan ? NAN : INFINITY, 0).into(result);
+  result.fix_is_no_edit = true;
   return result;
 }
 
@@ -208,7 +209,7 @@ std::optional<Finding> of_a_mark(const Scene& s) {
   if (!bad->arg.empty()) probe.finite_if(figure(from) + " in " + bad->arg + " replaced by 0", filled);
   probe.in_float64(false);
   probe.conclude(result, true);
-  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).replaced(bad->arg, from, 0).into(result);
+  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).replaced(bad->arg, from, 0).named_by_rule().into(result);
   return result;
 }
 
@@ -226,7 +227,10 @@ std::optional<Finding> of_written_infinities(const Scene& s) {
   mend_at(s.trace, wrote, &result);
   conclude(result, true);
   if (!bad->arg.empty())
-    Edits(s, s.birth.op).replaced(bad->arg, bad->health.pos_inf != 0 ? INFINITY : -INFINITY, 0).into(result);
+    Edits(s, s.birth.op)
+        .replaced(bad->arg, bad->health.pos_inf != 0 ? INFINITY : -INFINITY, 0)
+        .named_by_rule()
+        .into(result);
   return result;
 }
 
@@ -249,7 +253,8 @@ class BadData : public Rule {
     if (!data && !bad) return of_written_infinities(s);
     std::string text, fix = "filter or fill such values when the batch is made; masking after arithmetic is too late";
     int score = bad ? kScoreOneMeaning - 10 : kScoreOrigin;
-    if (data && s.op && !bad) {  // how it went wrong there may be known better: then that rule's class is more use
+    const bool made_here = data && s.op && !bad;
+    if (made_here) {  // how it went wrong there may be known better: then that rule's class is more use
       const record::Op* reader = first_reader(s);
       const bool in_pipeline =
           reader == nullptr || reader->phase == record::Phase::kData;  // else the program's own step takes it in
@@ -274,6 +279,7 @@ class BadData : public Rule {
     }
     Finding result = finding(s, "bad-data", score, text, fix);
     Probe probe(s, s.birth.op);
+    result.fix_is_no_edit = made_here;
     if (bad && !data) {
       probe.without_rows();
       probe.again();
@@ -283,7 +289,7 @@ class BadData : public Rule {
     const record::OpId reader = bad && !data ? s.birth.op : s.birth.first_reader;
     if (reader < s.trace.ops.size())
       if (const auto* use = bad_input(s.trace.ops[reader]); use && !use->arg.empty())
-        Edits(s, reader).replaced(use->arg, use->health.nan ? NAN : INFINITY, 0).into(result);
+        Edits(s, reader).replaced(use->arg, use->health.nan ? NAN : INFINITY, 0).named_by_rule().into(result);
     return result;
   }
 };

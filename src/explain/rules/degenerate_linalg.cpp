@@ -80,9 +80,7 @@ std::optional<Finding> of_spectrum(const Scene& s) {
                            (arg == "self" ? " of " : " by ") + reported(*spectrum, values.dtype());
   std::string fix = "add a small multiple of the identity to the matrix (C + eps * I) before it is decomposed";
   if (spectrum->rank_at_most > 0) fix += ", or use more samples than it has dimensions";
-  fix += spectrum->kind == Spectrum::kDeterminant      ? ", and torch.linalg.slogdet for the logarithm"
-         : spectrum->kind == Spectrum::kSingularValues ? ", or clamp the singular values above zero"
-                                                       : ", or clamp the eigenvalues above zero";
+  if (spectrum->kind == Spectrum::kDeterminant) fix += ", and torch.linalg.slogdet for the logarithm";
   Finding result = finding(s, "degenerate-linalg", kScorePoint + 40, text + hidden_by(s), fix);
   Probe probe(s, derivative ? s.birth.op : call);
   if (!derivative)

@@ -139,6 +139,8 @@ constexpr const char* kOtherNumber =
     "divide by another number: the 0 is one that Python gives this line, as a constant or as a count that is 0 here "
     "(then max(n, 1))";
 
+constexpr const char *kReplace = "put another number in the place of ", *kClamp = "clamp the denominator";
+
 // What to do about it depends on what the denominator is. replaces: the first change that is tried puts another number
 // in the place of the zeros, instead of a clamp.
 std::string fix_for(const std::string& what, const Point& point, bool replaces) {
@@ -151,15 +153,16 @@ std::string fix_for(const std::string& what, const Point& point, bool replaces) 
     return "give the normalisation an epsilon (eps=1e-5): it has none that counts";
   if (what.find("spread") != std::string::npos) return "add an epsilon to the variance, e.g. (var + eps).sqrt()";
   if (what.find("a mask leaves") != std::string::npos)
-    return "leave at least one element unmasked, or clamp the denominator";
+    return "clamp the denominator; or, not tried here, leave at least one element unmasked";
   if (what.find("over nothing") != std::string::npos || is_integral(point.operand))
-    return "skip the groups for which nothing is selected, or clamp the denominator, .clamp(min=1) for a count";
+    return "clamp the denominator, .clamp(min=1) for a count; or, not tried here, skip the groups for which nothing is "
+           "selected";
   if (replaces)
-    return std::string("put another number in the place of ") +
+    return std::string(kReplace) +
            (point.operand.numel() <= 1 ? "a denominator that is zero" : "the zeros of the denominator") +
            ", torch.where(d == 0, 1, d), and choose what the quotient is there";
-  return point.operand.numel() <= 1 ? "add an epsilon to the denominator, or skip such a batch"
-                                    : "clamp the denominator or add an epsilon to it";
+  return point.operand.numel() <= 1 ? "clamp the denominator above zero; or, not tried here, skip such a batch"
+                                    : "clamp the denominator above zero; or, not tried here, add an epsilon to it";
 }
 
 // The rows of the birth are those of its output: they are reported only where the denominator has the same.
@@ -200,7 +203,7 @@ class DivisionByZero : public Rule {
     const bool replaces = !is_integral(point->operand) && !(zero_over_zero && point->operand.min() >= 0);
     std::string fix = number ? kOtherNumber : fix_for(what, *point, replaces);
     if (!number && (s.birth.absorbed_by != record::kNone || s.backward))
-      fix += ", before the division: a mask after it does not protect the gradient";
+      fix += "; a mask after the division does not protect the gradient";
     Finding result = finding(s, "division-by-zero", kScorePoint, text, fix);
     result.fix_is_no_edit = point->arg.empty();  // what it divides by is made inside it
     Probe probe(s, s.culprit);
@@ -212,11 +215,15 @@ class DivisionByZero : public Rule {
     if (number)
       edits.replaced(point->arg, 0, 1).advised({}, "the divisor 0 replaced by 1");
     else if (is_integral(point->operand))
-      edits.at_least(point->arg, 1).replaced(point->arg, 0, 1);
+      edits.at_least(point->arg, 1).named_by_rule().replaced(point->arg, 0, 1);
     else if (counts(s, *point))
-      edits.at_least(point->arg, 1).above(point->arg, 0).replaced(point->arg, 0, 1);
+      edits.at_least(point->arg, 1).named_by_rule().above(point->arg, 0).replaced(point->arg, 0, 1);
+    else if (replaces && fix.starts_with(kReplace))
+      edits.replaced(point->arg, 0, 1).named_by_rule().above(point->arg, 0);
     else if (replaces)
       edits.replaced(point->arg, 0, 1).above(point->arg, 0);
+    else if (fix.starts_with(kClamp))
+      edits.above(point->arg, 0).named_by_rule().replaced(point->arg, 0, 1);
     else
       edits.above(point->arg, 0).replaced(point->arg, 0, 1);
     edits.left_out().into(result);

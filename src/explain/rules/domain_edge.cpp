@@ -1,5 +1,5 @@
-// A value or derivative at the edge of the domain: atanh(1), lgamma at 0 or -1, and in backward sqrt, norm, std or pow
-// at 0, acos at 1, atan2 at the origin, where the forward value is finite.
+// A value or derivative at the edge of the domain: atanh(1), lgamma at 0 or -1, and in backward sqrt or pow at 0, acos
+// at 1, hypot at the origin, the second derivative of a norm at 0, where the forward value is finite.
 #include <cmath>
 
 #include "explain/edits.h"
@@ -29,10 +29,15 @@ std::optional<Edge> pole_of(const std::string& op, const Operand& x) {
 }
 
 std::string edge_fix(const std::string& node) {
-  if (node == "Sqrt") return "an epsilon inside the root: sqrt(x + eps), or torch.linalg.vector_norm for a norm";
+  if (node == "Sqrt")
+    return "clamp the argument above zero before the root; or, not tried here, an epsilon inside it, sqrt(x + eps), or "
+           "torch.linalg.vector_norm for a norm";
   if (node == "Pow")
-    return "an epsilon in the base: (x + eps) ** p, or an exponent of at least 1 (2 for a second derivative)";
-  if (one_of(node, {"Acos", "Asin", "Atanh", "Acosh"}))
+    return "clamp the base above zero; or, not tried here, an epsilon in it, (x + eps) ** p, or an exponent of at "
+           "least 1 (2 "
+           "for a second derivative)";
+  if (node == "Acosh") return "clamp the argument above 1";
+  if (one_of(node, {"Acos", "Asin", "Atanh"}))
     return "clamp the argument away from the edge, e.g. to [-1 + eps, 1 - eps]";
   if (one_of(node, {"Atan2", "Angle", "Hypot"})) return "replace (0, 0) with torch.where before the call, not after it";
   const std::string where =
@@ -46,6 +51,29 @@ std::string edge_fix(const std::string& node) {
 std::string lowered(std::string name) {
   for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   return name;
+}
+
+// At zero these have a corner: a derivative in each direction, of different value.
+bool has_corner(const std::string& node) {
+  return one_of(lowered(node), {"atan2", "angle", "hypot", "norm", "linalgvectornorm", "linalg_vector_norm", "cdist",
+                                "dist", "std", "stdmean", "std_mean"});
+}
+
+std::string where_it_fails(const std::string& node) {
+  return has_corner(node) ? " does not exist at zero" : " at the edge of its domain is infinite";
+}
+
+std::string value_at_fault(const std::string& op, const Operand& x) {
+  if (one_of(op, {"acos", "asin", "atanh", "acosh", "arccos", "arcsin", "arctanh", "arccosh", "erfinv"}))
+    return std::string("the value ") + (x.has(1) ? "1" : x.has(-1) ? "-1" : figure(x.max()));
+  return x.zeros() ? counted(x.zeros(), "zero") : "the value " + figure(x.max());
+}
+
+// The last of the edits. Some texts name it.
+void leave_out(Edits& edits, Finding* finding) {
+  edits.left_out();
+  if (finding->fix_text.find("torch.where") != std::string::npos) edits.named_by_rule();
+  edits.into(*finding);
 }
 
 std::optional<Finding> value_at_edge(const Scene& s) {
@@ -75,7 +103,7 @@ std::optional<Finding> value_at_edge(const Scene& s) {
     edits.above("self", 0);
   else
     edits.inside("self", -1, 1);
-  edits.left_out().into(result);
+  edits.named_by_rule().left_out().into(result);
   return result;
 }
 
@@ -86,11 +114,11 @@ std::optional<Finding> in_forward_mode(const Scene& s, record::OpId call) {
   const Operand x = operand(op, "self", 0);
   std::string node = name;  // as a node of backward is called
   node[0] = static_cast<char>(node[0] - 'a' + 'A');
-  Finding result = finding(s, "domain-edge", kScorePoint,
-                           "the derivative of " + name + " at the edge of its domain is infinite: its argument has " +
-                               (x.zeros() ? counted(x.zeros(), "zero") : "the value " + figure(x.max())) +
-                               at_rows(s.birth) + hidden_by(s) + "; the value is finite, its derivative is not",
-                           edge_fix(name == "linalg_vector_norm" ? "LinalgVectorNorm" : node));
+  Finding result =
+      finding(s, "domain-edge", kScorePoint,
+              "the derivative of " + name + where_it_fails(name) + ": its argument has " + value_at_fault(name, x) +
+                  at_rows(s.birth) + hidden_by(s) + "; the value is finite, its derivative is not",
+              edge_fix(name == "linalg_vector_norm" ? "LinalgVectorNorm" : node));
   Probe probe(s, s.culprit);
   if (const auto point = find_point(*s.first)) probe.zeros_replaced(point->arg);
   probe.in_float64(false);
@@ -99,7 +127,8 @@ std::optional<Finding> in_forward_mode(const Scene& s, record::OpId call) {
   Edits edits(s, call);
   if (one_of(name, {"sqrt", "pow"})) edits.above("self", 0);
   if (one_of(name, {"acos", "asin"})) edits.inside("self", -1, 1);
-  edits.left_out().into(result);
+  if (name == "acosh") edits.inside("self", 1, INFINITY);
+  leave_out(edits.named_by_rule(), &result);
   return result;
 }
 
@@ -129,9 +158,9 @@ class DomainEdge : public Rule {
     const std::string higher = is_of_higher_order(s) ? derivative_of(s) : "";
     std::string text =
         (higher.empty() ? "the derivative of " + (s.forward ? plain_name(s.forward->name) : lowered(node)) : higher) +
-        " at the edge of its domain is infinite";
+        where_it_fails(s.forward ? plain_name(s.forward->name) : node);
     if (x)
-      text += ": its argument has " + (x.zeros() ? counted(x.zeros(), "zero") : "the value " + figure(x.max()));
+      text += ": its argument has " + value_at_fault(plain_name(s.forward->name), x);
     else if (point)
       text += ": " + counted(point->operand.zeros(), "zero") + " in the denominator of " + s.op->name;
     text += at_rows(s.birth) + hidden_by(s) + "; the forward value is finite, the gradient is not";
@@ -144,7 +173,8 @@ class DomainEdge : public Rule {
     Edits edits(s);
     if (one_of(node, {"Sqrt", "Pow"})) edits.above("self", 0);
     if (one_of(node, {"Acos", "Asin", "Atanh", "Erfinv"})) edits.inside("self", -1, 1);
-    edits.left_out().into(result);
+    if (node == "Acosh") edits.inside("self", 1, INFINITY);
+    leave_out(edits.named_by_rule(), &result);
     return result;
   }
 };

@@ -27,11 +27,11 @@ class EmptyMean : public Rule {
         text =
             "the mean over valid targets of a batch that has none: every target is ignored (total weight 0), "
             "0 / 0";
-        fix = "skip such a batch, or reduction='sum' divided by max(count, 1)";
+        fix = "reduction='sum' divided by max(count, 1), which is 0 there; or, not tried here, skip such a batch";
       } else if (one_of(name, {"mean", "nanmean", "std", "var", "std_mean", "var_mean"})) {
         if (op.inputs.front().health.numel != 0 || op.outputs.front().health.nan == 0) continue;
         text = name + " of an empty tensor: 0 / 0";
-        fix = "skip it when nothing is selected, or sum() / max(count, 1)";
+        fix = "sum() / max(count, 1), which is 0 there; or, not tried here, skip it when nothing is selected";
       } else {
         continue;
       }
@@ -39,7 +39,7 @@ class EmptyMean : public Rule {
       Probe probe(s, id);
       probe.in_float64(false);
       probe.conclude(result, true);
-      Edits(s, id).left_out().into(result);
+      Edits(s, id).left_out().advised({}, "what it makes of nothing replaced by 0").into(result);
       return result;
     }
     return std::nullopt;

@@ -61,6 +61,7 @@ class ExpOverflow : public Rule {
         .at_most("self", inside)
         .at_most("self", std::floor(edge / 2))
         .at_most("self", std::floor(edge / 4))
+        .named_by_rule()
         .into(result);
     return result;
   }

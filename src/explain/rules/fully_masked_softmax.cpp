@@ -58,13 +58,13 @@ std::optional<Finding> nothing_to_pick(const Scene& s) {
       !bad_origin(s.trace, s.birth.op, *in).intended)
     return std::nullopt;
   const double infinity = out->health.neg_inf > 0 ? -INFINITY : INFINITY;
-  Finding result = finding(
-      s, "fully-masked-softmax", kScoreOneMeaning,
-      plain_name(s.op->name) +
-          " has nothing but masked elements to pick from: " + counted(out->health.inf(), "element") +
-          " of its result " + (out->health.inf() == 1 ? "is " : "are ") + figure(infinity) + at_rows(s.birth),
-      "leave at least one element unmasked, drop empty samples, or replace the infinity that is left by a finite "
-      "number where everything is masked");
+  Finding result = finding(s, "fully-masked-softmax", kScoreOneMeaning,
+                           plain_name(s.op->name) + " has nothing but masked elements to pick from: " +
+                               counted(out->health.inf(), "element") + " of its result " +
+                               (out->health.inf() == 1 ? "is " : "are ") + figure(infinity) + at_rows(s.birth),
+                           "replace the infinity that is left by a finite number with torch.where where everything is "
+                           "masked; or, not tried here, leave at "
+                           "least one element unmasked, or drop empty samples");
   Probe probe(s, s.birth.op);
   Variant floor;
   floor.replace_arg = in->arg;
@@ -74,7 +74,7 @@ std::optional<Finding> nothing_to_pick(const Scene& s) {
   probe.in_float64(false);
   probe.without_rows();
   probe.conclude(result, true);
-  Edits(s, s.birth.op).left_out().bounded(in->arg).into(result);
+  Edits(s, s.birth.op).left_out().named_by_rule().bounded(in->arg).into(result);
   return result;
 }
 
@@ -111,14 +111,13 @@ std::optional<Finding> by_hand(const Scene& s) {
               "exponentials less their largest, over a fully masked row: " +
                   counted(std::max<std::uint64_t>(1, bad->health.nan / row), "row") + " of " + std::to_string(row) +
                   " elements that are all -Inf" + at_rows(s.birth) + ", and -Inf - (-Inf) is NaN" + hidden_by(s),
-              "put a finite number in the place of an infinite maximum before it is subtracted, leave at least one "
-              "element of every row "
-              "unmasked, or mask with torch.finfo(dtype).min instead of -Inf");
+              "put a finite number in the place of an infinite maximum before it is subtracted; or, not tried here, "
+              "leave at least one element of every row unmasked, or mask with torch.finfo(dtype).min instead of -Inf");
   Probe probe(s, s.birth.op);
   probe.in_float64(false);
   probe.without_rows();
   probe.conclude(result, true);
-  Edits(s, s.birth.op).replaced("other", -INFINITY, 0).left_out().into(result);
+  Edits(s, s.birth.op).replaced("other", -INFINITY, 0).named_by_rule().left_out().into(result);
   return result;
 }
 
@@ -149,8 +148,8 @@ class FullyMaskedSoftmax : public Rule {
         (s.backward ? "every element of it is -Inf, and backward computes -Inf - (-Inf)"
                     : counted(rows, "row") + " of " + std::to_string(row) + " elements that are all -Inf");
     Finding result = finding(s, "fully-masked-softmax", kScoreOneMeaning, text + at_rows(s.birth) + hidden_by(s),
-                             "leave at least one element of every row unmasked, drop empty samples, or mask with "
-                             "torch.finfo(dtype).min instead of -Inf");
+                             "mask with torch.finfo(dtype).min instead of -Inf; or, not tried here, leave at least one "
+                             "element of every row unmasked, or drop empty samples");
     Probe probe(s, inside ? around : s.birth.op);
     if (!s.backward) {
       Variant floor;
@@ -163,7 +162,7 @@ class FullyMaskedSoftmax : public Rule {
     probe.without_rows();
     probe.conclude(result, true);
     const record::OpId call = s.backward ? s.birth.forward : inside ? around : s.birth.op;
-    Edits(s, call).bounded(x->arg).left_out().into(result);
+    Edits(s, call).bounded(x->arg).named_by_rule().left_out().into(result);
     return result;
   }
 };

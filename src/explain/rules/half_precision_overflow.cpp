@@ -34,6 +34,7 @@ std::optional<Finding> infinite_constant(const Scene& s) {
                 "a constant of the program is infinite in " + dtype_name(use.dtype) + ", and zero times it is NaN",
                 "masked_fill with torch.finfo(dtype).min instead of adding a product with a large constant");
     conclude(result, false);
+    result.fix_is_no_edit = true;
     Edits(s).bounded(use.arg).into(result);
     return result;
   }
@@ -87,7 +88,10 @@ class HalfPrecisionOverflow : public Rule {
     }
     if (cast) {
       edits.between(operand, -excess->limit, excess->limit);
-      if (!mask) edits.advised("clamp what is cast here to the range of " + type + " before the cast");
+      if (mask)
+        edits.named_by_rule();
+      else
+        edits.advised("clamp what is cast here to the range of " + type + " before the cast");
     }
     edits.into(result);
     if (!constant && !cast && !result.experiments.empty() && !result.experiments.front().confirms)

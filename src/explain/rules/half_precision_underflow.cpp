@@ -9,6 +9,16 @@
 namespace finitude::explain {
 namespace {
 
+constexpr const char* kInFloat32 = "compute in float32 from this line on (torch.autocast(enabled=False) and .float())";
+
+// Next to 1 the format is coarser than next to 0.
+std::string epsilon_for(const Point& point, sense::DType dtype) {
+  const sense::DTypeInfo& format = sense::info(dtype);
+  const double least = in_two_digits(point.edge == 0 ? format.min_normal : format.epsilon);
+  return "use an epsilon that the format can hold (at least " + figure(least) +
+         (point.edge == 0 ? "" : " next to " + figure(point.edge)) + " in " + dtype_name(dtype) + ")";
+}
+
 class HalfPrecisionUnderflow : public Rule {
  public:
   const char* name() const override { return "half-precision-underflow"; }
@@ -32,10 +42,10 @@ class HalfPrecisionUnderflow : public Rule {
     text += std::string(point->kind == PointKind::kLog ? ", and its log was taken" : ", and was then divided by") +
             " (" + counted(point->operand.zeros(), "zero") + " in " + point->arg + ")" +
             (s.culprit == s.birth.op ? at_rows(s.birth) : "") + hidden_by(s);
-    Finding result =
-        finding(s, "half-precision-underflow", kScoreSetting + 30, text,
-                lost ? "an epsilon that the format can hold (at least 1e-4 in float16), or these lines in float32"
-                     : "compute from there in float32 (.float()), or with log_softmax / logsigmoid on the logits");
+    const std::string other =
+        lost ? epsilon_for(*point, result_dtype(made)) : "log_softmax or logsigmoid on the logits";
+    Finding result = finding(s, "half-precision-underflow", kScoreSetting + 30, text,
+                             std::string(kInFloat32) + "; or, not tried here, " + other);
     Probe probe(s, s.culprit);
     if (point->kind == PointKind::kDivide)
       probe.zeros_replaced(point->arg);
@@ -45,7 +55,8 @@ class HalfPrecisionUnderflow : public Rule {
     probe.in_float64(false);
     probe.conclude(result, true);
     Edits edits(s);
-    edits.computed_in(sense::DType::kFloat32);
+    edits.computed_in(sense::DType::kFloat32)
+        .advised(std::string(kInFloat32) + ", as it was tried with the whole step; or, not tried here, " + other);
     if (point->kind == PointKind::kDivide && s.culprit != s.birth.op) edits.replaced(point->arg, 0, 1);
     edits.into(result);
     return result;

@@ -113,6 +113,7 @@ class ImpossibleEvent : public Rule {
     if (!in->arg.empty()) probe.finite_if(figure(floor.replace_from) + " in " + in->arg + " replaced by 0", floor);
     probe.in_float64(false);
     probe.conclude(result, true);
+    result.fix_is_no_edit = true;
     if (!in->arg.empty()) Edits(s, s.birth.op).replaced(in->arg, floor.replace_from, 0).into(result);
     return result;
   }

@@ -56,13 +56,16 @@ class InfeasibleCtc : public Rule {
         break;
       }
     if (inputs.empty() || targets.empty()) text += ": the target is longer than the input (repeats count twice)";
-    Finding result =
-        finding(s, "infeasible-ctc", kScoreOneMeaning, text, "skip such samples, or set zero_infinity=True");
+    Finding result = finding(s, "infeasible-ctc", kScoreOneMeaning, text,
+                             "set zero_infinity=True; or, not tried here, skip such samples");
     Probe probe(s, s.birth.op);
     probe.in_float64(false);
     probe.again();
     probe.conclude(result, true);
-    Edits(s, s.backward && s.forward ? s.birth.forward : s.birth.op).left_out(0, "zero_infinity").into(result);
+    Edits(s, s.backward && s.forward ? s.birth.forward : s.birth.op)
+        .left_out(0, "zero_infinity")
+        .named_by_rule()
+        .into(result);
     return result;
   }
 };

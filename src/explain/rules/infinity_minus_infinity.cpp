@@ -57,13 +57,17 @@ class InfinityMinusInfinity : public Rule {
     const Signs a = signs_of(first), b = signs_of(operand(*s.op, "other", 1));
     if (a.nan || b.nan || (!explains(name, a, b) && !product_of_infinities(*s.op, name))) return std::nullopt;
     const auto source = put_in(s);
+    // Of a derivative the program can change what it is taken of.
+    const bool of_forward = s.backward && s.node && is_builtin_node(*s.node) && s.forward;
+    const record::OpId call = of_forward ? s.birth.forward : s.birth.op;
+    const record::Op& changed = s.trace.ops[call];
     bool plus = a.plus || b.plus, minus = a.minus || b.minus;
     for (const auto& use : s.op->inputs) plus |= use.health.pos_inf > 0, minus |= use.health.neg_inf > 0;
     Finding result =
         finding(s, "infinity-minus-infinity", kScoreInfinities,
                 "Inf - Inf in " + s.op->name + ": it reads infinities and makes " + counted(bad->health.nan, "NaN") +
                     at_rows(s.birth) + (source ? reported_source(s, *source) : "") + hidden_by(s),
-                "put a large finite number in the place of the infinities before " + plain_name(s.op->name) +
+                "put a large finite number in the place of the infinities before " + plain_name(changed.name) +
                     " (torch.finfo(dtype)." +
                     (!minus  ? "max"
                      : !plus ? "min"
@@ -73,10 +77,10 @@ class InfinityMinusInfinity : public Rule {
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
-    Edits edits(s, s.birth.op);
-    for (const auto& use : s.op->inputs)
+    Edits edits(s, call);
+    for (const auto& use : changed.inputs)
       if (use.health.inf() > 0 && !use.arg.empty()) edits.bounded(use.arg);
-    edits.left_out().into(result);
+    edits.named_by_rule().left_out().into(result);
     if (source) mend_before_arithmetic(s, *source, &result);
     return result;
   }

@@ -55,18 +55,19 @@ class LogOfNegative : public Rule {
     std::string text = domain->low == 0 && domain->high > 1 ? "log of a negative number" : "log outside its domain";
     text += ": " + counted(bad->health.nan, "NaN") + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ", " + arg +
             " as far as " + figure(outside) + hidden_by(s);
-    Finding result =
-        finding(s, "log-of-negative", kScorePoint + 5, text,
-                "make the argument positive (softplus or exp of the output, the unscaled value, or clamp)");
+    Finding result = finding(
+        s, "log-of-negative", kScorePoint + 5, text,
+        "clamp the argument into the domain; or, not tried here, make it positive (softplus or exp of the output, the "
+        "unscaled value)");
     Probe probe(s, s.culprit);
     if (x.min() < domain->low) probe.clamped(arg, domain->low + 1e-3);
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
     if (domain->high <= 1)
-      Edits(s).inside(arg, 0, 1).into(result);
+      Edits(s).inside(arg, 0, 1).named_by_rule().into(result);
     else
-      Edits(s).inside(arg, domain->low, INFINITY).above(arg, domain->low).into(result);
+      Edits(s).inside(arg, domain->low, INFINITY).above(arg, domain->low).named_by_rule().into(result);
     return result;
   }
 };

@@ -40,14 +40,13 @@ std::string fix_for(const Scene& s, const Point& point, const std::string& cause
   else if (cause.find("sigmoid") != std::string::npos)
     fix = "F.binary_cross_entropy_with_logits on the logits, or F.logsigmoid";
   else if (point.edge < 0)
-    fix = "clamp the argument of log1p above -1, e.g. clamp(min=-1 + 1e-6)";
+    fix = "clamp the argument of log1p above -1";
   else if (point.edge > 0)
-    fix = "clamp the argument into (0, 1), or logit(eps=1e-6)";
+    fix = "clamp the argument into (0, 1), as logit(eps=1e-6) does";
   else if (point.arg == "other")
     fix = "clamp what " + plain_name(s.first->name) + " takes the logarithm of, its second argument, above zero";
   else
-    fix = "clamp(min=" + figure(safe_floor(point.operand.dtype())) +
-          ") before the logarithm, or torch.xlogy for p * log p";
+    fix = "clamp(min=" + figure(in_two_digits(safe_floor(point.operand.dtype()))) + ") before the logarithm";
   if (s.birth.absorbed_by != record::kNone || s.backward)
     fix += "; where zeros are masked out, put a harmless value in with torch.where before the logarithm as well";
   return fix;
@@ -82,17 +81,17 @@ bool is_log_node(const Scene& s) {
 }
 
 Finding in_backward(const Scene& s, const Point& point) {
+  const std::string node = plain_name(s.node->name);
   Finding result = finding(s, "log-of-zero", kScorePoint,
                            "log of an exact zero: its derivative divides by it (" + zeros_of(point.operand) + ")" +
                                at_rows(s.birth) + hidden_by(s),
-                           "clamp the argument above zero, or replace its zeros with torch.where before the logarithm");
+                           std::string("clamp the argument above ") + (node == "Log1P" ? "-1" : "zero"));
   Probe probe(s, s.birth.op);
   probe.zeros_replaced(point.arg);
   probe.in_float64(false);
   probe.without_rows();
   probe.conclude(result, true);
-  const std::string node = plain_name(s.node->name);
-  Edits(s).above(node == "Xlogy" ? "other" : "self", node == "Log1P" ? -1 : 0).left_out().into(result);
+  Edits(s).above(node == "Xlogy" ? "other" : "self", node == "Log1P" ? -1 : 0).named_by_rule().left_out().into(result);
   return result;
 }
 
@@ -123,9 +122,11 @@ class LogOfZero : public Rule {
     probe.conclude(result, true);
     Edits edits(s);
     if (point->edge > 0)
-      edits.inside(point->arg, 0, 1);
+      edits.inside(point->arg, 0, 1).named_by_rule();
+    else if (point->edge < 0 || point->arg == "other")
+      edits.above(point->arg, point->edge).named_by_rule();
     else
-      edits.above(point->arg, point->edge);
+      edits.above(point->arg, 0).named_by_rule(1);  // the text has the number of the first
     edits.left_out().into(result);
     return result;
   }

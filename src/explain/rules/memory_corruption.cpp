@@ -157,7 +157,7 @@ Finding of_unseen_write(const Scene& s, record::OpId id) {
   const bool finite = number_of(change, record::kFiniteWithout).has_value();
   if (finite)
     result.experiments.push_back(
-        {"whole step played again from its operators, without that write", "loss and gradients finite", true});
+        {"whole step played again from its operators, without that write", "it comes out finite", true});
   conclude(result, finite || (number_of(change, record::kChangedBytes) && !number_of(change, record::kAtLeast)));
   return result;
 }

@@ -73,9 +73,9 @@ class NegativeDomain : public Rule {
     text += hidden_by(s);
     std::string fix = "clamp the argument into the domain";
     if (domain->low == 0)
-      fix = rounding ? "compute the difference without cancellation (torch.var, torch.cdist), or "
-                       "clamp(min=0) with an epsilon"
-                     : "clamp(min=0) with an epsilon before " + op;
+      fix = "clamp the argument above zero before " + op +
+            (rounding ? "; or, not tried here, compute the difference without cancellation (torch.var, torch.cdist)"
+                      : "");
     Finding result = finding(s, "negative-domain", kScorePoint + 5, text, fix);
     Probe probe(s, s.culprit);
     Variant inside;
@@ -92,7 +92,7 @@ class NegativeDomain : public Rule {
       edits.above("self", 0);  // at 0 itself the derivative is infinite
     else
       edits.inside("self", domain->low, domain->high);
-    edits.left_out().into(result);
+    edits.named_by_rule().left_out().into(result);
     return result;
   }
 };

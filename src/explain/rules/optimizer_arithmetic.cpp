@@ -30,8 +30,8 @@ class OptimizerArithmetic : public Rule {
     } else if (point) {
       text += (bad->health.nan ? "0 / 0" : "x / 0") + std::string(" in ") + s.first->name + " (" +
               zeros_of(point->operand) + " in the denominator)";
-      fix = is_root ? "add the epsilon before the root: behind it, it adds to an infinity"
-                    : "an epsilon in the denominator, or a ratio of 1 where a norm is zero";
+      fix = is_root ? "clamp above zero before the root (an epsilon behind it adds to an infinity)"
+                    : "clamp the denominator above zero; or, not tried here, an epsilon in it";
     } else if (excess) {
       text += "an overflow in " + s.first->name + " (largest operand " + figure(excess->largest) + ", limit " +
               figure(excess->limit) + ")";
@@ -48,7 +48,8 @@ class OptimizerArithmetic : public Rule {
     else if (excess && excess->dtype != sense::DType::kFloat64)
       probe.in_float64(true);
     probe.conclude(result, point || excess);
-    if (point && is_root) Edits(s, s.culprit).above(point->arg, 0).replaced(point->arg, 0, 1).into(result);
+    if (point && is_root)
+      Edits(s, s.culprit).above(point->arg, 0).named_by_rule().replaced(point->arg, 0, 1).into(result);
     if (point && !is_root) Edits(s, s.culprit).replaced(point->arg, 0, 1).above(point->arg, 0).into(result);
     return result;
   }

@@ -51,7 +51,7 @@ class Underflow : public Rule {
     text += hidden_by(s);
     const bool exponential = one_of(name, {"exp", "exp2"});
     std::string fix =
-        lost ? "an epsilon that the format can hold"
+        lost ? "clamp it above zero; or, not tried here, an epsilon that the format can hold"
         : name == "exp" && plain_name(s.first->name) == "log" &&
                 producer(s.trace, s.culprit, *point->operand.tensor) == origin.op
             ? "the log of an exponential is its exponent: remove both"
@@ -75,7 +75,7 @@ class Underflow : public Rule {
     else if (derivative)
       edits.above("self", 0).left_out();
     else if (lost)
-      edits.above(point->arg, 0).replaced(point->arg, 0, 1);
+      edits.above(point->arg, 0).named_by_rule().replaced(point->arg, 0, 1);
     else
       edits.replaced(point->arg, 0, 1).above(point->arg, 0);
     edits.into(result);

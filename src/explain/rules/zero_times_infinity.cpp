@@ -71,7 +71,10 @@ class ZeroTimesInfinity : public Rule {
     probe.conclude(result, true);
     Edits edits(s, s.backward && s.node && is_builtin_node(*s.node) ? s.birth.forward : s.birth.op);
     if (!s.backward && !inf_arg.empty()) edits.replaced(inf_arg, -INFINITY, 0).replaced(inf_arg, INFINITY, 0);
-    edits.left_out().into(result);
+    if (!s.backward) edits.named_by_rule();
+    edits.left_out();
+    if (of_forward) edits.named_by_rule();
+    edits.into(result);
     if (source) mend_before_arithmetic(s, *source, &result);
     return result;
   }

@@ -37,17 +37,17 @@ LIMITS = {
 }
 # Where no fix was found for this very step.
 REMEDIES = {
-    "log-of-zero": "log_softmax, logsigmoid or xlogy; else clamp(min=1e-12) before the logarithm",
+    "log-of-zero": "log_softmax or logsigmoid; else clamp(min=1e-12) before the logarithm",
     "log-of-negative": "clamp(min=1e-12) before the logarithm; look why it is negative",
     "exp-overflow": "logsumexp, softplus or a clamp before exp",
     "overflow": "divide before multiplying; logarithms of products; a clamp",
     "division-by-zero": "an epsilon in the denominator, or where() on both sides of the division",
-    "zero-times-infinity": "xlogy, or where() before the product",
+    "zero-times-infinity": "where() before the product",
     "infinity-minus-infinity": "subtract the largest value first; logsumexp",
     "underflow": "an epsilon that the dtype can hold; logarithms instead of products",
     "variance-of-one": "correction=0, or no spread of a single element",
     "domain-edge": "an epsilon inside the root, norm or inverse function: its slope is infinite at the edge",
-    "negative-domain": "clamp(min=0) before the root; look why it is negative",
+    "negative-domain": "clamp(min=1e-12) before the root, as at 0 its slope is infinite; look why it is negative",
     "degenerate-linalg": "add a small multiple of the identity; solve instead of inverting",
     "infeasible-ctc": "zero_infinity=True, and no target longer than its input",
     "wrong-backward": "torch.autograd.gradcheck on the function",
