@@ -96,20 +96,6 @@ Range range_of(const at::Tensor& root, std::vector<const c10::TensorImpl*>* leav
   return range;
 }
 
-// Rare. False for a value that is no loss: without leaves below it. Keeps pointers to leaves for comparison only, and
-// the value itself only while a trace needs it as a sink: its graph would hold the activations of a step.
-bool describe(const at::Tensor& value, const observe::TensorView& v, CheckedLoss* found) {
-  const Range range = range_of(value, &found->leaves);
-  if (found->leaves.empty() || range.first > range.last) return false;
-  found->first_node = range.first;
-  found->last_node = range.last;
-  found->sum = observe::checksum(v);
-  const sense::Health h = observe::full(v);
-  found->value = h.nan ? NAN : h.pos_inf ? INFINITY : -INFINITY;
-  if (observe::Tracer::get().on()) found->held = value;
-  return true;
-}
-
 // An optimizer that steps one of its leaves; also one that the program has let go of since, as a function that trained
 // may have returned. Null: none.
 const OptimizerEntry* owner_of(const CheckedLoss& loss) {
@@ -118,6 +104,27 @@ const OptimizerEntry* owner_of(const CheckedLoss& loss) {
     if (const auto found = owner.find(leaf); found != owner.end()) return found->second.first;
   }
   return nullptr;
+}
+
+// The optimizer may step on before the value is reported, with gradients that another backward left, or with none.
+void set_step(CheckedLoss* found) {
+  const OptimizerEntry* entry = owner_of(*found);
+  found->step = entry != nullptr ? entry->step : 0;
+}
+
+// Rare. False for a value that is no loss: without leaves below it. Keeps pointers to leaves for comparison only, and
+// the value itself only while a trace needs it as a sink: its graph would hold the activations of a step.
+bool describe(const at::Tensor& value, const observe::TensorView& v, CheckedLoss* found) {
+  const Range range = range_of(value, &found->leaves);
+  if (found->leaves.empty() || range.first > range.last) return false;
+  found->first_node = range.first;
+  found->last_node = range.last;
+  set_step(found);
+  found->sum = observe::checksum(v);
+  const sense::Health h = observe::full(v);
+  found->value = h.nan ? NAN : h.pos_inf ? INFINITY : -INFINITY;
+  if (observe::Tracer::get().on()) found->held = value;
+  return true;
 }
 
 // Module.training, read from the instance's dict, since getattr may run code of the program. False also if there is
@@ -234,7 +241,7 @@ PyObject* as_list(const std::vector<CheckedLoss>& losses) {
     const Object one = Object::take(Py_BuildValue(
         "{s:d,s:K,s:s,s:I,s:K,s:O,s:L}", "value", loss.value, "sum", static_cast<unsigned long long>(loss.sum),
         "optimizer", entry->class_name.c_str(), "ordinal", static_cast<unsigned>(entry->ordinal), "step",
-        static_cast<unsigned long long>(entry->step), "asked", loss.is_asked ? Py_True : Py_False, "parameter",
+        static_cast<unsigned long long>(loss.step), "asked", loss.is_asked ? Py_True : Py_False, "parameter",
         static_cast<long long>(loss.parameter)));
     if (!one || PyList_Append(list.get(), one.get()) != 0) list = Object();
   }
@@ -393,6 +400,7 @@ void enter_asked(const at::Tensor& root, const at::Tensor& values, const c10::Te
   CheckedLoss found;
   if (!observe::view_of(*values.unsafeGetTensorImpl(), &v) || !describe(root, v, &found)) return;
   found.leaves = {parameter};
+  set_step(&found);
   found.is_asked = true;
   found.parameter = index;
   if (is_evaluated(found)) return;

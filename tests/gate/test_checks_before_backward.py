@@ -3,6 +3,7 @@
 import pytest
 
 from finitude.report import incident
+from finitude.session import windows
 from helpers import plain, run, training, write_script
 
 LOOP = """
@@ -94,6 +95,38 @@ def test_raised_loss_is_what_is_compared(tmp_path):
     assert alarm["rerun_text"].endswith("; the value came out with the same bits"), alarm["rerun_text"]
 
 
+# The program steps its optimizer all the same, without gradients or with those of an earlier batch.
+STEPS_ON = """
+import torch
+torch.manual_seed(0)
+layer = torch.nn.Linear(3, 1)
+opt = torch.optim.{optimizer}(layer.parameters(), lr=0.1)
+for i in range(16):
+    x = torch.randn(4, 3)
+    {zero}
+    loss = (layer(x).sum() * (float("nan") if i >= 3 else 1)).pow(2)
+    if {check}:
+        loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "zero", "check"),
+    [
+        ("SGD", "opt.zero_grad()", "not torch.isnan(loss)"),
+        ("Adam", "opt.zero_grad(set_to_none=False)", "torch.isfinite(loss)"),
+        ("SGD", "pass", "loss.item() < 1e9"),
+    ],
+)
+def test_dropped_loss_has_the_step_of_its_check(tmp_path, optimizer, zero, check):
+    got = run(tmp_path, STEPS_ON.format(optimizer=optimizer, zero=zero, check=check), "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert alarm["step"] == 3 and "learned since step 3" in alarm["text"], got.text()
+    assert alarm["rerun"] == "persistent" and alarm["births"][0]["line"] == 8, got.text()
+    assert [a["step"] for a in got.advisories("handled-by-script")][:3] == [3, 4, 5], got.text()
+
+
 def test_only_what_existed_is_called_compared():
     assert incident.compared({"losses": [1], "gradients": [2, 0]}) == "loss and gradients"
     assert incident.compared({"losses": [1], "gradients": [0, 0]}) == "the loss"
@@ -101,6 +134,10 @@ def test_only_what_existed_is_called_compared():
     assert incident.compared({"losses": [], "gradients": [0, 2]}) == "the gradients"
     assert incident.compared({"losses": [], "gradients": [0], "raised": [3]}) == "the value"
     assert "random numbers" in incident.compared({"losses": [], "gradients": [0], "raised": None})
+    assert windows._finite({"losses": [1], "marks": [0, 1]}) == "; loss and gradients are finite"
+    assert windows._finite({"losses": [1], "marks": [0]}) == "; the loss is finite"
+    assert windows._finite({"losses": [], "marks": [1]}) == "; gradients are finite"
+    assert windows._finite({"losses": [], "marks": [0]}) == "; no backward was run in this step"
 
 
 def test_returning_function_is_explained_after_model_is_gone(tmp_path):

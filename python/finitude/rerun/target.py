@@ -240,12 +240,21 @@ class Target:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
                 self.finish(optimizer, [])
             return None
+        window = _native.window(optimizer)
         earlier = (
             nonfinite_state.sinks(optimizer, session.allowed.tensors)
             if self.order["first"] < self.order["step"] or self.order.get("damaged")
             else []
         )
-        self.finish(optimizer, earlier or sinks_of.of_optimizer(optimizer))
+        sinks = earlier or sinks_of.of_optimizer(optimizer)
+        # A loss that the script has dropped is settled by what follows, as it was in the first run.
+        if not sinks and not any(loss["bad"] for loss in window["losses"]) and self._is_looked_at(window["step"]):
+            return None
+        self.finish(optimizer, sinks)
+
+    def _is_looked_at(self, step: int) -> bool:
+        """Did the script look at a bad loss of this step and not give it to backward?"""
+        return any((w["ordinal"], w["step"]) == (self.order["ordinal"], step) for w in _native.waiting_checks())
 
     def on_left_bad(self, optimizer: Optimizer) -> None:
         """A backward has left gradients that are not finite, which the script is going to drop."""
