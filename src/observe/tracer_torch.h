@@ -81,14 +81,16 @@ class Tracer {
   void move_captured(const std::unordered_map<record::OpId, record::OpId>& ops);
 
  private:
-  struct Context;
+  struct Context;   // of an operator between its begin and its end
+  class Beginning;  // what is done at its begin
+  class Ending;     // and at its end
   Tracer();
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
   std::unique_ptr<at::ObserverContext> start_op(const at::RecordFunction& fn);
   void end_op(const at::RecordFunction& fn, Context* context);
   bool keep_call(record::OpId op, std::shared_ptr<CapturedCall> call, std::size_t size_bytes);
-  void look_again(Context* context, record::EndOp* ended);
+  bool is_beyond_bound() const;
   std::uint32_t intern_stack();
 
   record::EventSink sink_;
