@@ -55,10 +55,12 @@ endif()
 
 # Programs for a machine with a GPU, run by `make gpu`. Compiled wherever nvcc is, so that they keep compiling; in a build of the
 # wheel with the tests of what it ships.
-function(finitude_cuda_program name source)
-  cmake_parse_arguments(program "" "" "FLAGS;LIBRARIES" ${ARGN})
+function(finitude_cuda_program name)
+  cmake_parse_arguments(program "" "" "SOURCES;FLAGS;LIBRARIES" ${ARGN})
   set(objects)
-  finitude_compile_cuda(objects ${source} ${program_FLAGS})
+  foreach(source ${program_SOURCES})
+    finitude_compile_cuda(objects ${PROJECT_SOURCE_DIR}/${source} ${program_FLAGS})
+  endforeach()
   add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/${name} DEPENDS ${objects} ${FINITUDE_CUDA_LIBRARY} finitude_core
     COMMAND ${FINITUDE_NVCC} -cudart static -o ${PROJECT_BINARY_DIR}/${name} ${objects} ${FINITUDE_CUDA_LIBRARY}
       $<TARGET_FILE:finitude_core> ${ZLIB_LIBRARIES} ${FINITUDE_SQLITE_LIBRARY} ${program_LIBRARIES} -lpthread -ldl -Xlinker=-rpath=$ORIGIN
@@ -70,9 +72,9 @@ if(TARGET finitude_shipped_tests)
   set(by_default)
 endif()
 if(FINITUDE_TESTS OR TARGET finitude_shipped_tests)
-  finitude_cuda_program(finitude_cuda_test ${PROJECT_SOURCE_DIR}/src/sense/scan_cuda_test.cpp
+  finitude_cuda_program(finitude_cuda_test SOURCES src/sense/scan_cuda_test.cpp src/sense/scan_cuda_device_test.cpp
     FLAGS -DFINITUDE_TEST_ON_GPU LIBRARIES -lgtest -lgtest_main)
-  finitude_cuda_program(finitude_scan_bench ${PROJECT_SOURCE_DIR}/bench/gpu/scan_bench.cu)
+  finitude_cuda_program(finitude_scan_bench SOURCES bench/gpu/scan_bench.cu)
 endif()
 if(TARGET finitude_shipped_tests)
   add_dependencies(finitude_shipped_tests finitude_cuda_test_program finitude_scan_bench_program)

@@ -1,100 +1,14 @@
-// The C interface of cuda_scan.h, as its header promises it. Built twice: with the loops on the host (every machine)
-// and, with FINITUDE_TEST_ON_GPU, against the library on a device, where it fails if there is none.
+// The C interface of cuda_scan.h, as its header promises it, on every machine and on a device, where it fails if there
+// is none. What only a device shows is in scan_cuda_device_test.cpp.
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <string>
 
-#include "finitude/cuda_scan.h"
-#include "sense/scan_test_util.h"
-
-#ifdef FINITUDE_TEST_ON_GPU
-#include <cuda_runtime_api.h>
-#endif
+#include "sense/scan_cuda_testing.h"
 
 namespace finitude::sense {
 namespace {
-
-#ifdef FINITUDE_TEST_ON_GPU
-void* allocate(std::size_t size_bytes) {
-  void* memory = nullptr;
-  const cudaError_t error = cudaMalloc(&memory, size_bytes);
-  EXPECT_EQ(error, cudaSuccess) << cudaGetErrorString(error) << " (a GPU is expected here)";
-  return error == cudaSuccess ? memory : nullptr;
-}
-void release(void* memory) { cudaFree(memory); }
-// Waits: cudaMemcpy returns when pageable memory is staged, and a stream that does not block would run ahead of the
-// copy.
-void to_device(void* to, const void* from, std::size_t n) {
-  EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyHostToDevice), cudaSuccess);
-  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
-}
-void from_device(void* to, const void* from, std::size_t n) {
-  EXPECT_EQ(cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost), cudaSuccess);
-}
-#else
-void* allocate(std::size_t size_bytes) { return std::aligned_alloc(256, (size_bytes + 255) / 256 * 256); }
-void release(void* memory) { std::free(memory); }
-void to_device(void* to, const void* from, std::size_t n) { std::memcpy(to, from, n); }
-void from_device(void* to, const void* from, std::size_t n) { std::memcpy(to, from, n); }
-#endif
-
-// A tensor on the device with its twin on the host.
-class Tensor {
- public:
-  Tensor(DType dtype, std::size_t numel, std::size_t shift, Mix mix, std::mt19937_64& random)
-      : dtype_(dtype), numel_(numel), offset_(shift * info(dtype).size_bytes), host_(numel * element_size(dtype) + 1) {
-    fill(host_.data(), numel * static_cast<std::size_t>(info(dtype).reals_per_element), bit_format(dtype), mix, random);
-    device_ = static_cast<char*>(allocate(host_.size() + offset_));
-    upload();
-  }
-  ~Tensor() { release(device_); }
-  Tensor(const Tensor&) = delete;
-  Tensor& operator=(const Tensor&) = delete;
-
-  void set(std::size_t real, std::uint64_t code) {
-    put(host_.data(), real, code, bit_format(dtype_));
-    upload();
-  }
-  finitude_cuda_tensor view() const { return {device_ + offset_, numel_, static_cast<std::uint32_t>(dtype_), 0}; }
-  Health expected() const { return reference_scan(host_.data(), numel_, dtype_); }
-
- private:
-  void upload() {
-    if (numel_ != 0) to_device(device_ + offset_, host_.data(), numel_ * element_size(dtype_));
-  }
-  DType dtype_;
-  std::size_t numel_, offset_;
-  std::vector<unsigned char> host_;
-  char* device_ = nullptr;
-};
-
-class CudaScan : public ::testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_EQ(finitude_cuda_abi(), FINITUDE_CUDA_ABI);
-    ASSERT_EQ(finitude_cuda_open(0, &list_), FINITUDE_CUDA_OK) << finitude_cuda_why(nullptr);
-  }
-  void TearDown() override { finitude_cuda_close(list_); }
-
-  finitude_cuda_summary scan(const finitude_cuda_options* options = nullptr) {
-    finitude_cuda_summary summary{};
-    EXPECT_EQ(finitude_cuda_scan(list_, nullptr, options, &ticket_), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
-    EXPECT_EQ(finitude_cuda_wait(list_, ticket_, &summary), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
-    EXPECT_EQ(summary.ticket, ticket_);
-    return summary;
-  }
-  void set(const std::vector<finitude_cuda_tensor>& tensors) {
-    ASSERT_EQ(finitude_cuda_set(list_, tensors.data(), static_cast<std::uint32_t>(tensors.size()), nullptr),
-              FINITUDE_CUDA_OK)
-        << finitude_cuda_why(list_);
-  }
-
-  finitude_cuda_list* list_ = nullptr;
-  std::uint64_t ticket_ = 0;
-  std::mt19937_64 random_{7};
-};
 
 TEST_F(CudaScan, RandomListsAgreeWithTheReference) {
   for (int round = 0; round < 40; ++round) {
@@ -353,104 +267,6 @@ TEST_F(CudaScan, RefusesWhatItCannotScan) {
   finitude_cuda_close(nullptr);
   EXPECT_EQ(scan().bad_tensors, 0u) << "an empty list is healthy";
 }
-
-#ifdef FINITUDE_TEST_ON_GPU
-TEST_F(CudaScan, NothingReachesTheHostBeforeTheDevice) {
-  Tensor gradient(DType::kFloat32, 64 << 20, 0, Mix::kOrdinary, random_);
-  set({gradient.view()});
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  finitude_cuda_summary summary{};
-  for (int i = 0; i < 20; ++i) ASSERT_EQ(finitude_cuda_scan(list_, nullptr, nullptr, &ticket_), FINITUDE_CUDA_OK);
-  EXPECT_EQ(finitude_cuda_poll(list_, ticket_, &summary), FINITUDE_CUDA_NOT_READY)
-      << "20 reads of 256 MB are not done yet";
-  ASSERT_EQ(finitude_cuda_wait(list_, ticket_, &summary), FINITUDE_CUDA_OK);
-}
-
-TEST_F(CudaScan, StreamsKeepTheirOrder) {
-  Tensor gradient(DType::kBFloat16, 32 << 20, 0, Mix::kOrdinary, random_);
-  set({gradient.view()});
-  cudaStream_t streams[3];
-  for (auto& stream : streams) ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  const finitude_cuda_summary once = scan();
-  for (int i = 0; i < 30; ++i) {
-    ASSERT_EQ(finitude_cuda_scan(list_, streams[i % 3], nullptr, &ticket_), FINITUDE_CUDA_OK)
-        << finitude_cuda_why(list_);
-  }
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  for (std::uint64_t t = ticket_ - 29; t <= ticket_; ++t) {
-    finitude_cuda_summary summary{};
-    ASSERT_EQ(finitude_cuda_poll(list_, t, &summary), FINITUDE_CUDA_OK);
-    EXPECT_EQ(std::bit_cast<std::uint64_t>(summary.sum_sq), std::bit_cast<std::uint64_t>(once.sum_sq));
-  }
-  for (auto& stream : streams) cudaStreamDestroy(stream);
-}
-
-TEST_F(CudaScan, AGraphScansAnewAtEachReplay) {
-  Tensor gradient(DType::kFloat32, 100000, 0, Mix::kFinite, random_);
-  set({gradient.view()});
-  scan();
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  EXPECT_EQ(finitude_cuda_capturing(0, stream), 0);
-  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  EXPECT_EQ(finitude_cuda_capturing(0, stream), 1);
-  const finitude_cuda_tensor two[2] = {gradient.view(), gradient.view()};
-  EXPECT_EQ(finitude_cuda_set(list_, two, 2, stream), FINITUDE_CUDA_CAPTURE);
-  ASSERT_EQ(finitude_cuda_scan(list_, stream, nullptr, &ticket_), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
-  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
-  finitude_cuda_summary summary{};
-  EXPECT_EQ(finitude_cuda_poll(list_, ticket_, &summary), FINITUDE_CUDA_NOT_READY);
-  for (std::uint32_t replay = 1; replay <= 3; ++replay) {
-    gradient.set(99999, replay == 2 ? 0x7fc00000 : 0);
-    ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
-    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-    ASSERT_EQ(finitude_cuda_poll(list_, ticket_, &summary), FINITUDE_CUDA_OK);
-    EXPECT_EQ(summary.runs, replay);
-    EXPECT_EQ(summary.bad_tensors, replay == 2 ? 1u : 0u);
-  }
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
-}
-
-// Verdicts of steps before are read while a graph is captured on another stream.
-TEST_F(CudaScan, WaitingBesideACaptureLeavesItWhole) {
-  Tensor gradient(DType::kFloat32, 8 << 20, 0, Mix::kOrdinary, random_);
-  gradient.set(5, 0x7f800000);
-  set({gradient.view()});
-  cudaStream_t stream;
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  ASSERT_EQ(finitude_cuda_scan(list_, nullptr, nullptr, &ticket_), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
-  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-  finitude_cuda_summary summary{};
-  finitude_cuda_health row{};
-  EXPECT_NE(finitude_cuda_query(list_), FINITUDE_CUDA_DEVICE) << finitude_cuda_why(list_);
-  EXPECT_EQ(finitude_cuda_wait(list_, ticket_, &summary), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
-  EXPECT_EQ(finitude_cuda_fetch(list_, ticket_, &row, 1), FINITUDE_CUDA_OK) << finitude_cuda_why(list_);
-  EXPECT_EQ(finitude_cuda_query(list_), FINITUDE_CUDA_OK);
-  EXPECT_EQ(row.pos_inf, 1u);
-  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess) << "the capture was spoiled";
-  if (graph != nullptr) cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
-}
-
-TEST_F(CudaScan, TheCallersDeviceStaysCurrent) {
-  int devices = 0;
-  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
-  if (devices < 2) GTEST_SKIP() << "one device only";
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  set({});
-  scan();
-  int current = -1;
-  cudaGetDevice(&current);
-  EXPECT_EQ(current, 1);
-  cudaSetDevice(0);
-}
-#endif
 
 }  // namespace
 }  // namespace finitude::sense
