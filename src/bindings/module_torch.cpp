@@ -49,6 +49,7 @@
 #include "rewind/optimizer_undo_torch.h"
 #include "rewind/rewind_torch.h"
 #include "rewind/stack_torch.h"
+#include "rewind/window_start_torch.h"
 #include "show/show.h"
 #include "standby/bound_template_torch.h"
 #include "standby/first_step_torch.h"

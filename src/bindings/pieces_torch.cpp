@@ -22,8 +22,8 @@
 #include "pyhost/meter.h"
 #include "rewind/frames_python.h"
 #include "rewind/loader_torch.h"
-#include "rewind/rewind_torch.h"
 #include "rewind/stack_torch.h"
+#include "rewind/window_start_torch.h"
 
 namespace finitude::bindings {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "gate/state_torch.h"
-#include "rewind/rewind_torch.h"
 #include "rewind/snapshot_torch.h"
+#include "rewind/window_start_torch.h"
 #include "standby/first_step_torch.h"
 #include "standby/last_step_torch.h"
 #include "standby/tape_level_torch.h"

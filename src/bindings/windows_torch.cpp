@@ -14,7 +14,7 @@
 #include "gate/verdict_torch.h"
 #include "gate/window_torch.h"
 #include "observe/tracer_torch.h"
-#include "rewind/rewind_torch.h"
+#include "rewind/window_start_torch.h"
 #include "standby/step_store_torch.h"
 
 namespace finitude::bindings {

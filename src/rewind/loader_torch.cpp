@@ -19,7 +19,7 @@
 #include "pyhost/saved_error_python.h"
 #include "rewind/loader_datasets_python.h"
 #include "rewind/loader_indices_python.h"
-#include "rewind/rewind_torch.h"
+#include "rewind/window_start_torch.h"
 
 namespace finitude::bindings {
 namespace {

@@ -10,8 +10,8 @@
 #include "gate/state_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "pyhost/exception_barrier_torch.h"
-#include "rewind/rewind_torch.h"
 #include "rewind/snapshot_torch.h"
+#include "rewind/window_start_torch.h"
 
 namespace finitude::bindings {
 namespace {

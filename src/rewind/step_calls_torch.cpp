@@ -10,8 +10,8 @@
 #include "gate/state_torch.h"
 #include "gate/window_torch.h"
 #include "pyhost/object_python.h"
-#include "rewind/rewind_torch.h"
 #include "rewind/snapshot_torch.h"
+#include "rewind/window_start_torch.h"
 
 namespace finitude::bindings {
 namespace {

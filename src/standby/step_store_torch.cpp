@@ -13,7 +13,7 @@
 #include "gate/state_torch.h"
 #include "rewind/loader_datasets_python.h"
 #include "rewind/loader_torch.h"
-#include "rewind/rewind_torch.h"
+#include "rewind/window_start_torch.h"
 #include "standby/step_reach_torch.h"
 #include "store/batch_rows.h"
 #include "store/writer_posix.h"

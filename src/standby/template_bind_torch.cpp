@@ -15,7 +15,7 @@
 #include "observe/tensor_view_torch.h"
 #include "replay/restored_generators_torch.h"
 #include "rewind/loader_torch.h"
-#include "rewind/rewind_torch.h"
+#include "rewind/window_start_torch.h"
 #include "standby/bound_template_torch.h"
 #include "standby/open_tape_torch.h"
 #include "standby/template_tape_torch.h"

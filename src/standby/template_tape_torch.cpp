@@ -20,7 +20,7 @@
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "rewind/loader_torch.h"
-#include "rewind/rewind_torch.h"
+#include "rewind/window_start_torch.h"
 #include "standby/bound_template_torch.h"
 #include "standby/tape_level_torch.h"
 
