@@ -72,9 +72,18 @@ bool names(const std::string& text, const Edit& edit) {
 
 const std::map<std::string, std::function<void(B&)>>& births() {
   static const std::map<std::string, std::function<void(B&)>> all = {
-      {"log", [](B& b) { b.born(b.op("aten::log", {{"self", b.tensor({0, 1})}}, {b.tensor({-kInf, 0})})); }},
-      {"log1p", [](B& b) { b.born(b.op("aten::log1p", {{"self", b.tensor({-1, 1})}}, {b.tensor({-kInf, 0.7})})); }},
-      {"log of a negative", [](B& b) { b.born(b.op("aten::log", {{"self", b.tensor({-2})}}, {b.tensor({kNaN})})); }},
+      {"log",
+       [](B& b) {
+         b.born(b.op("aten::log", {{"self", b.tensor({0, 1})}}, {b.tensor({-kInf, 0})}));
+       }},
+      {"log1p",
+       [](B& b) {
+         b.born(b.op("aten::log1p", {{"self", b.tensor({-1, 1})}}, {b.tensor({-kInf, 0.7})}));
+       }},
+      {"log of a negative",
+       [](B& b) {
+         b.born(b.op("aten::log", {{"self", b.tensor({-2})}}, {b.tensor({kNaN})}));
+       }},
       {"log in backward",
        [](B& b) {
          const auto p = b.tensor({0, 1});
@@ -104,8 +113,14 @@ const std::map<std::string, std::function<void(B&)>>& births() {
          b.begin_node("SqrtBackward0", root);
          b.born(b.op("aten::div", {{"self", b.tensor({1, 1})}, {"other", y}}, {b.tensor({kInf, 1})}));
        }},
-      {"sqrt of a negative", [](B& b) { b.born(b.op("aten::sqrt", {{"self", b.tensor({-2})}}, {b.tensor({kNaN})})); }},
-      {"exp", [](B& b) { b.born(b.op("aten::exp", {{"self", b.tensor({120})}}, {b.tensor({kInf})})); }},
+      {"sqrt of a negative",
+       [](B& b) {
+         b.born(b.op("aten::sqrt", {{"self", b.tensor({-2})}}, {b.tensor({kNaN})}));
+       }},
+      {"exp",
+       [](B& b) {
+         b.born(b.op("aten::exp", {{"self", b.tensor({120})}}, {b.tensor({kInf})}));
+       }},
       {"product",
        [](B& b) {
          b.born(b.op("aten::mul", {{"self", b.tensor({1e30})}, {"other", b.tensor({1e30})}}, {b.tensor({kInf})}));
@@ -133,7 +148,10 @@ const std::map<std::string, std::function<void(B&)>>& births() {
        [](B& b) {
          b.born(b.op("aten::std", {{"self", b.tensor({3})}}, {b.tensor({kNaN})}, {B::scalar("correction", 1)}));
        }},
-      {"mean of nothing", [](B& b) { b.born(b.op("aten::mean", {{"self", b.tensor({})}}, {b.tensor({kNaN})})); }},
+      {"mean of nothing",
+       [](B& b) {
+         b.born(b.op("aten::mean", {{"self", b.tensor({})}}, {b.tensor({kNaN})}));
+       }},
       {"ctc",
        [](B& b) {
          b.born(b.op("aten::_ctc_loss", {{"log_probs", b.tensor({-1, -1})}}, {b.tensor({kInf})}));
@@ -152,7 +170,8 @@ TEST(Advice, NamesTheEditThatWasVerified) {
     for (std::size_t i = 0; i < found.edits.size(); ++i) {
       const Finding tried = with_verified(found, i);
       ++kinds[tried.fix_edit->kind];
-      EXPECT_TRUE(names(advised(tried), found.edits[i])) << name << ": " << tried.fix_text << " [" << found.edits[i].text;
+      EXPECT_TRUE(names(advised(tried), found.edits[i]))
+          << name << ": " << tried.fix_text << " [" << found.edits[i].text;
     }
   }
   EXPECT_EQ(kinds.size(), 4U);  // each kind of edit was the verified one
