@@ -20,9 +20,31 @@ def test_options_and_paths_in_any_order():
     [
         (["--to"], "--to needs a value"),
         (["--output="], "--output needs a value"),
-        (["--bogus"], "unknown option --bogus"),
+        (["--xyz"], "unknown option --xyz$"),
+        (["--outptu", "a"], "unknown option --outptu; did you mean --output?"),
+        (["--quiet=1"], "--quiet takes no value"),
     ],
 )
 def test_wrong_words_are_named(rest, says):
     with pytest.raises(option_words.Wrong, match=says):
         option_words.Words(rest, VALUES, option_words.QUIET)
+
+
+@pytest.mark.fast
+def test_repeated_options_keep_their_order():
+    words = option_words.Words(["--to", "a", "-q", "b", "--to=c"], VALUES, option_words.QUIET)
+    assert words.given == [("--to", "a"), ("--quiet", "on"), ("--to", "c")] and words.values["--to"] == "c"
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("rest", "paths"),
+    [
+        (["-q", "train.py", "--to", "-x"], ["train.py", "--to", "-x"]),
+        (["-m", "-q"], ["-q"]),
+        (["-q"], []),
+    ],
+)
+def test_words_behind_a_command_are_its_own(rest, paths):
+    flags = {**option_words.QUIET, "-m": "-m"}
+    assert option_words.Words(rest, VALUES, flags, before_command=True).paths == paths

@@ -11,7 +11,7 @@ from ..live.options import OPTIONS as LIVE
 from ..rows.options import FLAGS as ROWS_FLAGS, OPTIONS as ROWS
 from ..selftest.options import HELP as SELFTEST, PHASES, VALUES
 from .ctl_options import OPTIONS as CTL
-from .table import FLAGS, OPTIONS, REPLAY_FLAGS, REPLAY_OPTIONS, WORDS
+from .table import DIFF_FLAGS, DIFF_OPTIONS, FLAGS, OPTIONS, REPLAY_FLAGS, REPLAY_OPTIONS, WORDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,13 +69,7 @@ TREE = {
         ("--json", "--for-agent", "--no-colour", "--quiet"),
     ),
     "replay": _described(REPLAY_OPTIONS, REPLAY_FLAGS),
-    "diff": _described(
-        (
-            *("--json", "--quiet", "--no-colour", "--threads", "--allow", "--library", "--import", "--memory-mb"),
-            *("--map", "--noise"),
-        ),
-        ("--json", "--quiet", "--no-colour"),
-    ),
+    "diff": _described((*DIFF_FLAGS, *DIFF_OPTIONS, "--map", "--noise"), DIFF_FLAGS),
     "doctor": _described(DOCTOR, [option for option in DOCTOR if option not in DOCTOR_VALUES]),
     "selftest": _described(_SELFTEST, ("--list", "--json", "--quiet")),
     "pack": {},

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import time
 
-from ..base import config, control, plain_json
+from ..base import config, control, option_words, plain_json
 from ..base.say import printable
 from ..report import merge, run_folder
 from ..store import runs
-from .ctl_options import HELP, OPTIONS
+from .ctl_options import HELP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,11 +29,11 @@ def main(words: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) 
     if any(word in ("-h", "--help") for word in words):
         sys.stdout.write(HELP)
         return 0
-    is_quiet = any(word in ("-q", "--quiet") for word in words)
-    left = [word for word in words if word not in ("-q", "--quiet")]
-    if option := next((word for word in left if word.startswith("-")), ""):
-        near = difflib.get_close_matches(option, OPTIONS, 1, 0.5)
-        return _usage(f"unknown option {option}" + (f"; did you mean {near[0]}?" if near else ""))
+    try:
+        said = option_words.Words(words, {}, option_words.QUIET)
+    except option_words.Wrong as e:
+        return _usage(str(e))
+    is_quiet, left = said.has("--quiet"), said.paths
     path = left.pop(0) if left and "=" not in left[0] else ""
     if other := next((word for word in left if "=" not in word), ""):
         return _usage(f"{other!r} is no KEY=VALUE")

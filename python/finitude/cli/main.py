@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+from ..base.option_words import near
 from . import standard_streams, without_python
 from .table import COMPLETION_HELP, FLAGS, HELP, OPTIONS, TEACHING, WORDS
 
@@ -25,13 +26,6 @@ _OWN_HELP = (
 def _usage(text):
     sys.stderr.write(f"finitude: {text}\n(finitude --help shows the options)\n")
     return EXIT_USAGE
-
-
-def _near(word, words):
-    import difflib
-
-    close = difflib.get_close_matches(word, words, 1, 0.5)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -79,7 +73,7 @@ def _word(argv):
     if word not in WORDS:
         if word.endswith(".py") or os.path.isfile(word):
             return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
-        return _usage(f"unknown word {word!r}{_near(word, WORDS)}")
+        return _usage(f"unknown word {word!r}{near(word, WORDS)}")
     if without_python.is_for_agent(argv):
         from ..agents import offline as short
 
@@ -164,7 +158,7 @@ def parse_run(rest):
             i += 1
             break
         if word not in OPTIONS:
-            raise config.UsageError(f"unknown option {word}{_near(word, OPTIONS)}")
+            raise config.UsageError(f"unknown option {word}{near(word, OPTIONS)}")
         if word in FLAGS and not eq:
             value = 1
         elif not eq:

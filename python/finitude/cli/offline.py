@@ -8,9 +8,9 @@ import os
 import subprocess
 import sys
 
-from ..base import programs, screen
+from ..base import option_words, programs, screen
 from . import standard_streams, without_python
-from .table import QUIET, REPLAY_FLAGS, REPLAY_OPTIONS
+from .table import DIFF_FLAGS, DIFF_OPTIONS, QUIET, REPLAY_FLAGS, REPLAY_OPTIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,37 +149,34 @@ Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage,
 """
 
 
+_DIFF_OPTIONS = {name: name for name in DIFF_OPTIONS}
+_DIFF_FLAGS = {**option_words.QUIET, **{name: name for name in (*DIFF_FLAGS, *without_python.NO_COLOUR)}}
+
+
+def _diff_number(words, option, otherwise, least, most):
+    text = words.values.get(option)
+    if text is None:
+        return otherwise
+    if not (text.isdecimal() and len(text) < 16 and least <= int(text) <= most):
+        raise option_words.Wrong(f"{option} takes a number from {least} to {most}, not {text!r}")
+    return int(text)
+
+
 def diff(rest):
     """Where two steps part: the first call whose outcome rounding does not explain."""
-    paths, as_json, threads, memory, namespaces, libraries_named, words = [], False, 0, 1024, ["aten"], [], [*rest]
-    colour, quiet = screen.has_colour(), False
-    while words:
-        word = words.pop(0)
-        name, eq, value = word.partition("=")
-        if name in ("--threads", "--allow", "--memory-mb", "--library", "--import") and not eq and words:
-            value = words.pop(0)
-        if word in ("-h", "--help"):
-            sys.stdout.write(DIFF_USAGE)
-            return 0
-        if word == "--json":
-            as_json = True
-        elif word in without_python.NO_COLOUR:
-            colour = False
-        elif word in QUIET:
-            quiet = True
-        elif name == "--allow" and value:
-            namespaces.append(value)
-        elif name in ("--library", "--import") and value:
-            libraries_named.append((name, value))
-        elif name == "--threads" and value.isdecimal() and 0 < int(value) <= 1024:
-            threads = int(value)
-        elif name == "--memory-mb" and value.isdecimal() and int(value) < 1 << 24:
-            memory = int(value)
-        elif word.startswith("-"):
-            sys.stderr.write(f"finitude diff: {word} is no option, or lacks its value\n{DIFF_USAGE}")
-            return EXIT_USAGE
-        else:
-            paths.append(word)
+    if any(word in without_python.HELP for word in rest):
+        sys.stdout.write(DIFF_USAGE)
+        return 0
+    try:
+        words = option_words.Words(rest, _DIFF_OPTIONS, _DIFF_FLAGS)
+        threads = _diff_number(words, "--threads", 0, 1, 1024)
+        memory = _diff_number(words, "--memory-mb", 1024, 0, (1 << 24) - 1)
+        if len(words.paths) not in (0, 2):
+            raise option_words.Wrong("A and B, or neither")
+    except option_words.Wrong as e:
+        sys.stderr.write(f"finitude diff: {e}\n{DIFF_USAGE}")
+        return EXIT_USAGE
+    paths, quiet = words.paths, words.has("--quiet")
     if not paths:
         paths, code = newest("recording", 2, quiet)
         if not paths:
@@ -188,9 +185,6 @@ def diff(rest):
             return read(
                 "diff", [word for word in rest if word in ("--json", *QUIET, *without_python.NO_COLOUR)] + paths
             )
-    if len(paths) != 2:
-        sys.stderr.write(DIFF_USAGE)
-        return EXIT_USAGE
     try:
         import torch  # noqa: F401  the engine's libraries
     except ModuleNotFoundError as e:
@@ -202,8 +196,10 @@ def diff(rest):
     from ..capsules import libraries
 
     try:
-        for name, value in libraries_named:
-            namespaces += (libraries.load if name == "--library" else libraries.import_)(value)
+        namespaces = ["aten", *(value for option, value in words.given if option == "--allow")]
+        for option, value in words.given:
+            if option in ("--library", "--import"):
+                namespaces += (libraries.load if option == "--library" else libraries.import_)(value)
         code, why, document = _native.compare(paths[0], paths[1], namespaces, threads, memory << 20)
     except libraries.Cannot as e:
         sys.stderr.write(f"finitude: {e}\n")
@@ -213,9 +209,10 @@ def diff(rest):
         return EXIT_INPUT
     if why:
         sys.stderr.write(f"finitude: {_printable(why)}\n")
-    elif as_json:
+    elif words.has("--json"):
         sys.stdout.write(document + "\n")
     elif not quiet:
+        colour = screen.has_colour() and not any(map(words.has, without_python.NO_COLOUR))
         sys.stdout.write(
             _native.render_comparison(document, colour, screen.columns(otherwise=100), screen.has_unicode())
         )

@@ -268,6 +268,8 @@ REPLAY_OPTIONS = (
     "--timeout",
 )
 QUIET = ("-q", "--quiet")
+DIFF_OPTIONS = ("--threads", "--allow", "--library", "--import", "--memory-mb")  # each with a value
+DIFF_FLAGS = ("--json", "--quiet", "--no-colour")
 REPLAY_FLAGS = (
     "--deterministic",
     "--report",

@@ -8,11 +8,12 @@ import os
 import sys
 
 from ..base import screen
+from ..base.option_words import Wrong
 from ..report import run_folder
 from . import after, first_steps, log_files, registry, source
 from .checks import determinism
 from .facts import Steps
-from .options import UsageError, parse
+from .options import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def _load_rules(paths):
             raise source.Unreadable(f"cannot read {path}: No such file or directory")
         spec = importlib.util.spec_from_file_location(f"finitude_rules_{i}", path)
         if spec is None:
-            raise UsageError(f"--rules takes a Python file, not {path}")
+            raise Wrong(f"--rules takes a Python file, not {path}")
         module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)  # type: ignore[union-attr]
@@ -292,7 +293,7 @@ def main(words: Sequence[str], newest: Callable[[bool], str | None] = lambda qui
             _examine_left(options, examination)
         else:
             lacking = _examine_script(options, examination)
-    except UsageError as e:
+    except Wrong as e:
         sys.stderr.write(f"finitude doctor: {e}\n(finitude doctor --help shows the options)\n")
         return USAGE
     except (source.Unreadable, after.Unreadable) as e:

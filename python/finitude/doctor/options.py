@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+from ..base import option_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ Exit code: 0 no finding is bad, 1 one is, 2 usage, 3 the input cannot be read,
 """
 
 
-class UsageError(Exception):
-    pass
+_WITH_VALUE = {name: name for name in VALUES}
+_FLAGS = {**option_words.QUIET, "-m": "-m", **{name: name for name in OPTIONS if name not in VALUES}}
 
 
 class Options:
@@ -75,44 +75,31 @@ class Options:
         self.steps, self.seconds, self.rules, self.target, self.arguments = 2, 60.0, [], None, []
 
 
+def _number(option, text):
+    try:
+        number = int(text) if option in ("--steps", "--repeat") else float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < 1e6:
+        raise option_words.Wrong(f"{option} takes a number above 0, not {text!r}")
+    return number
+
+
 def parse(words: Sequence[str]) -> Options:
-    """target: None where none is given. Raises UsageError."""
-    options, words = Options(), list(words)
-    while words and words[0].startswith("-"):
-        word, eq, value = words.pop(0).partition("=")
-        name = word[2:].replace("-", "_")
-        if word == "-m":
+    """target: None where none is given. Raises option_words.Wrong."""
+    options, said = Options(), option_words.Words(words, _WITH_VALUE, _FLAGS, before_command=True)
+    for option, value in said.given:
+        if option == "-m":
             options.module = True
-            break
-        if word == "-q":
-            options.quiet = True
-            continue
-        if word not in OPTIONS:
-            close = difflib.get_close_matches(word, OPTIONS, 1, 0.5)
-            raise UsageError(f"unknown option {word}" + (f"; did you mean {close[0]}?" if close else ""))
-        if word not in VALUES:
-            if eq:
-                raise UsageError(f"{word} takes no value")
-            setattr(options, name, True)
-            continue
-        if not eq:
-            if not words:
-                raise UsageError(f"{word} needs a value")
-            value = words.pop(0)
-        if word == "--rules":
+        elif option == "--rules":
             options.rules.append(value)
-            continue
-        try:
-            number = int(value) if word in ("--steps", "--repeat") else float(value)
-        except ValueError:
-            number = 0
-        if not 0 < number < 1e6:
-            raise UsageError(f"{word} takes a number above 0, not {value!r}")
-        setattr(options, name, number)
+        else:
+            name = option[2:].replace("-", "_")
+            setattr(options, name, _number(option, value) if option in VALUES else True)
     if options.twice:
         options.repeat = max(2, options.repeat)
-    if words:
-        options.target, options.arguments = words[0], words[1:]
+    if said.paths:
+        options.target, options.arguments = said.paths[0], said.paths[1:]
     elif options.module:
-        raise UsageError("-m needs the name of a module")
+        raise option_words.Wrong("-m needs the name of a module")
     return options

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import sys
 import textwrap
 
-from ..base import screen, skip_list
+from ..base import option_words, screen, skip_list
 from ..base.say import printable
 from ..store import reader, runs
 from . import found as rows
-from .options import HELP, OPTIONS
+from .options import FLAGS, HELP, OPTIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,44 +24,23 @@ if TYPE_CHECKING:
 EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 FEW = 12  # rows of a step where many steps are listed
 _ACTIONS = {True: "applied", False: "not applied"}
-
-
-class _Usage(Exception):
-    pass
+_WITH_VALUE = {name: name for name in OPTIONS if name not in FLAGS}
+_FLAGS = {**option_words.QUIET, **{name: name for name in FLAGS}}
 
 
 class _Asked:
-    def __init__(self, words: Sequence[str]):
-        self.path, self.skip_list = "", ""
-        self.step: int | None = None
-        self.is_json = self.is_quiet = False
-        left = list(words)
-        while left:
-            self._take_word(left.pop(0), left)
+    """Raises option_words.Wrong."""
 
-    def _take_word(self, word, left):
-        name, eq, value = word.partition("=")
-        if name in ("--step", "--skip-list"):
-            value = value if eq else left.pop(0) if left else ""
-            if not value:
-                raise _Usage(f"{name} needs a value")
-            if name == "--skip-list":
-                self.skip_list = value
-            elif not (value.isascii() and value.isdecimal() and len(value) < 16):
-                raise _Usage(f"--step takes the number of a step, not {value!r}")
-            else:
-                self.step = int(value)
-        elif word == "--json":
-            self.is_json = True
-        elif word in ("-q", "--quiet"):
-            self.is_quiet = True
-        elif word.startswith("-"):
-            near = difflib.get_close_matches(word, OPTIONS, 1, 0.5)
-            raise _Usage(f"unknown option {word}" + (f"; did you mean {near[0]}?" if near else ""))
-        elif self.path:
-            raise _Usage("one run at a time")
-        else:
-            self.path = word
+    def __init__(self, rest: Sequence[str]):
+        words = option_words.Words(rest, _WITH_VALUE, _FLAGS)
+        if len(words.paths) > 1:
+            raise option_words.Wrong("one run at a time")
+        step = words.values.get("--step")
+        if step is not None and not (step.isascii() and step.isdecimal() and len(step) < 16):
+            raise option_words.Wrong(f"--step takes the number of a step, not {step!r}")
+        self.path, self.skip_list = "".join(words.paths), words.values.get("--skip-list", "")
+        self.step = None if step is None else int(step)
+        self.is_json, self.is_quiet = words.has("--json"), words.has("--quiet")
 
 
 def main(words: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) -> int:
@@ -72,7 +50,7 @@ def main(words: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) 
         return 0
     try:
         asked = _Asked(words)
-    except _Usage as e:
+    except option_words.Wrong as e:
         sys.stderr.write(f"finitude rows: {e}\n{HELP}")
         return EXIT_USAGE
     if not asked.path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+from ..base.option_words import near
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def parse(rest: Sequence[str]) -> Options:
         word, eq, value = ("--quiet" if rest[i] == "-q" else rest[i]).partition("=")
         name = word[2:].replace("-", "_") if word.startswith("--") else ""
         if name not in known:
-            close = difflib.get_close_matches(word, ["--" + n.replace("_", "-") for n in known], 1, 0.5)
-            raise UsageError(f"unknown option {word}" + (f"; did you mean {close[0]}?" if close else ""))
+            raise UsageError(f"unknown option {word}{near(word, ['--' + n.replace('_', '-') for n in known])}")
         if name in _FLAGS:
             if eq:
                 raise UsageError(f"{word} takes no value")
