@@ -27,11 +27,12 @@ def torch_libraries(torch_folder):
 
 
 def installed_names(torch_folder):
-    """Sonames the dynamic linker would find: torch's own, those of nvidia packages beside it, and the system's."""
+    """Sonames the dynamic linker would find: torch's own, those of nvidia packages next to it, and the system's, but for
+    those of a CUDA toolkit, which wheels_test.py hides."""
     names = {path.name for path in torch_libraries(torch_folder)}
     names |= {path.name for path in torch_folder.parent.glob("nvidia/**/lib/*.so*")}
     cache = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
-    return names | {line.split()[0] for line in cache.splitlines()[1:] if line.strip()}
+    return names | {line.split()[0] for line in cache.splitlines()[1:] if line.strip() and "/cuda" not in line}
 
 
 def needed(library):

@@ -86,9 +86,11 @@ class Bare:
         for name in sorted(set(listed.split()) - {"..", "__pycache__", "pip"}):
             if (packages / name).exists() and not (own / name).exists():
                 subprocess.run(["cp", "-al", packages / name, own / name], check=True)
+        # torch_environments.py puts stand-ins for the CUDA libraries there, which torch looks for in packages of pip.
+        self.libraries = own / "torch/lib"
 
     def run(self, *command):
-        variables = [f"PATH={self.bin}", f"HOME={self.folder}", "LANG=C.UTF-8"]
+        variables = [f"PATH={self.bin}", f"HOME={self.folder}", "LANG=C.UTF-8", f"LD_LIBRARY_PATH={self.libraries}"]
         words = [*self.hide, "/usr/bin/env", "-i", *variables, *map(str, command)]
         return subprocess.run(words, cwd=self.folder, capture_output=True, text=True)
 
