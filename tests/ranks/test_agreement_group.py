@@ -82,4 +82,4 @@ def test_ranks_in_different_steps_do_not_agree():
 def test_plain_parameters_are_of_no_group():
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert not step_ranks.may_step_together(optimizer) and step_ranks.Stepping(optimizer).together() == ()
+    assert not step_ranks.may_step_together(optimizer) and step_ranks.Stepping(optimizer).together(True) == ()

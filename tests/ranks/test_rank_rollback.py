@@ -80,7 +80,7 @@ HALF = """for g in opt.param_groups: g["lr"] *= 0.5; g["initial_lr"] *= 0.5
 def write(folder, kind, at_step="pass"):
     make, step, spoil = KINDS[kind]
     text = PROGRAM.replace("MAKE", make).replace("AT_STEP", at_step).replace("STEP\n", step + "\n", 1)
-    text = text.replace("SPOIL", spoil).replace("LOWER", HALF if kind == "no_sync" else "pass")
+    text = text.replace("SPOIL", spoil).replace("LOWER", HALF if kind == "ddp" else "pass")
     return write_script(folder, text.replace("SAME_DATA", str(kind == "tensor parallel")))
 
 
@@ -109,13 +109,13 @@ def script_of(folder, mode):
     return weights(done.out)
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.thorough) if k == "no_sync" else k for k in KINDS])
 def test_all_ranks_go_back_as_a_script_does(tmp_path, kind):
     write(tmp_path, kind)
-    got = back(tmp_path, *(("--rollback-lr", "0.5") if kind == "no_sync" else ()))
+    got = back(tmp_path, *(("--rollback-lr", "0.5") if kind == "ddp" else ()))
     assert got.code == 0 and weights(got.out) == script_of(tmp_path, "manual"), got.text()
     text = "training went back to the state after step 7"
-    text += ", with 0.5 times its learning rate" if kind == "no_sync" else ""
+    text += ", with 0.5 times its learning rate" if kind == "ddp" else ""
     assert sorted((a["rank"], a["step"], a["action"]) for a in got.alarms) == [(r, 16, text) for r in (0, 1)]
     assert got.err.count(f"finitude: step 16: {text}") == 1, got.text()
     assert [(e["step"], e["to"]) for found in events(tmp_path, "rollback").values() for e in found] == [(16, 7)] * 2
@@ -131,7 +131,12 @@ LARGE_HERE = "if step == 0 and rank == 1: large = nn.Linear(1000, 1000)"
     "at_step, options, why",
     [
         (NAN_HERE, (), "no copy is good yet"),
-        (LARGE_HERE, ("--rollback-mb", "1"), "rank 1: two copies of the training take 8 MB, --rollback-mb gives 1"),
+        pytest.param(
+            LARGE_HERE,
+            ("--rollback-mb", "1"),
+            "rank 1: two copies of the training take 8 MB, --rollback-mb gives 1",
+            marks=pytest.mark.thorough,
+        ),
     ],
     ids=["not good", "too large"],
 )
@@ -148,6 +153,7 @@ FAILS_HERE = """if step == 0 and rank == 1:
         native_callbacks.session.rollback._lowered_rate.keep = None"""
 
 
+@pytest.mark.thorough
 def test_rank_that_fails_to_go_back_stops(tmp_path):
     write(tmp_path, "no_sync", FAILS_HERE)
     got = back(tmp_path)

@@ -162,6 +162,7 @@ CASES = {
     "tensor-parallel-scaler": (TENSOR_PARALLEL, f"scaler_case('{{name}}', model, adam(model), {SCALER})"),
     "fsdp2-scaler-clipped": (FSDP2, f"scaler_case('{{name}}', model, adam(model), {SCALER}, clips=True)"),
     "fsdp1-sharded-scaler": (FSDP1, f"scaler_case('{{name}}', model, adam(model), {SHARDED})"),
+    "ddp-scaler": (DDP, f"scaler_case('{{name}}', model, adam(model), {SCALER})"),
     "no_sync-scaler": (DDP, f"scaler_case('{{name}}', model, adam(model), {SCALER}, True)"),
 }
 

@@ -2,7 +2,8 @@
 
 It is known of DTensors (FSDP2, HSDP, tensor, sequence and expert parallel), FSDP1, pipeline stages, and of
 DistributedDataParallel: there where the last backward exchanged no gradients (no_sync), and in each step where the
-optimizer also holds parameters that the model does not exchange, such as the experts of this rank."""
+optimizer also holds parameters that the model does not exchange, such as the experts of this rank, or that a GradScaler
+steps."""
 
 from __future__ import annotations
 
@@ -96,13 +97,16 @@ class Stepping:
             found += [_of_group(m.process_group) for m in models]
         self._always = _joined(found + stages)
 
-    def together(self) -> tuple[int, ...]:
+    def together(self, is_scaled: bool) -> tuple[int, ...]:
         """The ranks of the step that comes. Empty: it is not known that there are any, or all have the same
-        gradients."""
+        gradients and see the same in them.
+
+        is_scaled: a GradScaler's. Where the unscaled loss of one rank is bad, the others take the averaged gradients for
+        those of a scale that is too large."""
         if self._always:
             return self._always
         for model in (r() for r in self._models):
-            if model is not None and model.training and not ranks.was_reduced(model):
+            if model is not None and model.training and (is_scaled or not ranks.was_reduced(model)):
                 return _of_group(model.process_group)
         return ()
 

@@ -3,7 +3,7 @@ of three integers, and a rank that sees nothing bad itself skips the step that i
 
 It is asked only where the ranks step together by construction (program/step_ranks.py): a rank that
 steps an optimizer of its own waits for nobody. Where DistributedDataParallel has averaged the gradients all ranks see
-the same ones, and nothing is exchanged.
+the same ones, and nothing is exchanged, unless a GradScaler steps.
 
 Each step is exchanged once, in whichever of these comes first: its alarm (say), the end of its verdict (settle), or
 the end of the gate's hook (before_step). A rank that raises says so too: the others do not wait for it. The step of a
@@ -103,7 +103,7 @@ class Agreement:
         elif not has_closure and optimizer is not self._scaled and self.begin(optimizer):
             self._force()
 
-    def begin(self, optimizer: Optimizer) -> bool:
+    def begin(self, optimizer: Optimizer, is_scaled: bool = False) -> bool:
         """Are the ranks to be asked about the step whose window is open? From now on it is owed."""
         if not self._is_on or native_callbacks.runs_again() or not _native.is_registered(optimizer):
             return False
@@ -113,7 +113,7 @@ class Agreement:
         ordinal = window["ordinal"]
         if ordinal not in self._known:
             self._known[ordinal] = step_ranks.Stepping(optimizer)
-        of = self._known[ordinal].together()
+        of = self._known[ordinal].together(is_scaled)
         if not of or window["on_device"]:
             return False
         # Not the ordinal of the optimizer: a rank that has one more than the others numbers them otherwise. A
@@ -129,7 +129,7 @@ class Agreement:
 
     def begin_scaled(self, optimizer: Optimizer) -> bool:
         """A GradScaler's step comes. True: the ranks are to be asked, and this one has no bad loss."""
-        if not self.begin(optimizer):
+        if not self.begin(optimizer, is_scaled=True):
             return False
         self._scaled = optimizer
         return not any(loss["bad"] for loss in _native.window(optimizer)["losses"])
@@ -216,6 +216,8 @@ class Agreement:
         alarm["harmless"] = heard >> _RANK_BITS == HARMLESS
         what = "loss" if alarm["harmless"] else "step"
         alarm["text"] = f"the {what} of rank {rank} is not finite; what this rank holds is finite"
+        if optimizer is self._scaled:
+            alarm["text"] = f"the unscaled loss of rank {rank} is not finite; that of this rank is finite"
         alarm["cause"] = {
             "class": "other-rank",
             "confidence": "proven",
