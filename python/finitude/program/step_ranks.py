@@ -101,8 +101,8 @@ class Stepping:
         """The ranks of the step that comes. Empty: it is not known that there are any, or all have the same
         gradients and see the same in them.
 
-        is_scaled: a GradScaler's. Where the unscaled loss of one rank is bad, the others take the averaged gradients for
-        those of a scale that is too large."""
+        is_scaled: a GradScaler's. Where the unscaled loss of one rank is bad, the others take the averaged gradients
+        for those of a scale that is too large."""
         if self._always:
             return self._always
         for model in (r() for r in self._models):
