@@ -91,7 +91,8 @@ class Ballot:
         # Where the step was taken all rings have it.
         vote = Vote(store, key) if written else Vote(store, key, self._rings(ordinal, alarm).taken_by)
         try:
-            store.set(f"{key}/note/{vote.rank}", note)
+            if note:
+                store.set(f"{key}/note/{vote.rank}", note)
         except (RuntimeError, ValueError, OSError):
             pass  # the vote says so
         refused = vote.cast(why, way)
@@ -103,8 +104,8 @@ class Ballot:
     def notes(self) -> list[str]:
         """Of all ranks, in order, where all go back. Raises RuntimeError, ValueError, OSError: the store is gone."""
         store: Any = compat.group_store()
-        size = ranks.world()[1]
-        return [store.get(f"finitude/back/{self._returns}/note/{rank}").decode() for rank in range(size)]
+        keys = [f"finitude/back/{self._returns}/note/{rank}" for rank in range(ranks.world()[1])]
+        return [note.decode() for note in store.multi_get(keys)]
 
     def _is_seen(self, optimizer, ordinal, alarm, written):
         """By all ranks of the run, each of which will come to the same question?"""
