@@ -262,10 +262,33 @@ TEST(DomainEdge, SaysWhatIsWrongWithTheDerivative) {
       << root.text;
   const Finding acos = explained("aten::acos", "AcosBackward0", {0, 1});
   EXPECT_NE(acos.text.find("its argument has the value 1"), std::string::npos) << acos.text;
+  const Finding both = explained("aten::acos", "AcosBackward0", {-1, 1});
+  EXPECT_NE(both.text.find("the values -1 and 1"), std::string::npos) << both.text;
   const Finding acosh = explained("aten::acosh", "AcoshBackward0", {1, 2});
   EXPECT_NE(acosh.fix_text.find("above 1"), std::string::npos) << acosh.fix_text;
   ASSERT_TRUE(acosh.edits.front().min);
   EXPECT_GT(*acosh.edits.front().min, 1);
+}
+
+// -1 as an int32 is a NaN as a float32: no other program wrote that memory.
+TEST(BadData, IntegersWrittenIntoMemoryOfFloats) {
+  for (const auto dtype : {sense::DType::kOther, sense::DType::kFloat32}) {
+    B b;
+    const auto memory = b.tensor({2, 3, 4, 5});
+    auto bits = memory;
+    bits.dtype = dtype;
+    bits.end = memory.end / 2;
+    b.op("aten::fill_", {{"self", bits}}, {bits}, {B::scalar("value", -1)});
+    const auto reader = b.op("aten::mul", {{"self", B::holding(memory, {kNaN, kNaN, 4, 5})}}, {b.tensor({kNaN, 5})});
+    auto& birth = b.born(reader);
+    birth.kind = "memory", birth.op = birth.node = birth.forward = record::kNone, birth.storage = memory.storage;
+    birth.first_reader = reader;
+    const Finding found = b.explained();
+    const bool integers = dtype == sense::DType::kOther;
+    EXPECT_EQ(found.cause_class, integers ? "bad-data" : "memory-corruption") << found.text;
+    EXPECT_EQ(found.text.find("writes integers into memory that aten::mul") != std::string::npos, integers);
+    EXPECT_EQ(found.fix_line, integers ? 1 : 2);
+  }
 }
 
 // torch.xlogy(p, p) has the gradient NaN at p = 0.

@@ -178,12 +178,12 @@ Edits& Edits::left_out(double fill, std::string switch_on) {
   if (!switch_on.empty()) edit.text = switch_on + "=True";
   edit.switch_on = std::move(switch_on);
   const std::string name = op ? plain_name(op->name) : std::string("that call");
-  const std::string how =
-      !edit.switch_on.empty()
-          ? edit.switch_on + "=True in " + name
-          : "mask with torch.where what " + name +
-                " has no value or derivative for: another value in its place before the call, and " + figure(fill) +
-                " in the place of what the call makes of that";
+  const std::string how = !edit.switch_on.empty()
+                              ? edit.switch_on + "=True in " + name
+                              : "where " + name +
+                                    " has no value or no derivative, choose with torch.where: another value before the "
+                                    "call, and after it " +
+                                    figure(fill) + " for what is not finite, else what it was as a constant";
   add(std::move(edit), how);
   return *this;
 }

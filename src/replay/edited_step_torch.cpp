@@ -258,7 +258,8 @@ void EditedStep::compare(const PlayedCall& call) {
 }
 
 std::string outcome_name(const capture::Outcome& outcome) {
-  return outcome.kind == "loss" ? outcome.kind : outcome.kind + " of " + outcome.name;
+  if (outcome.kind == "loss") return outcome.kind;
+  return outcome.kind + (outcome.kind == "gradient" ? " of " : " ") + outcome.name;
 }
 
 void EditedStep::outcome(std::size_t index, const at::Tensor& tensor) {

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..base.types import Findings, Source
+    from ..base.types import Findings, Fix, Source
 
 _ORDINALS = {n: end for k, end in ((1, "st"), (2, "nd"), (3, "rd")) for n in range(k, 64, 10) if n != 10 + k}
 MAX_TRIES, MAX_EVENTS = 64, 20_000  # of a sample that random numbers make; lines that it may take
@@ -305,13 +305,17 @@ def add_to(found: Findings, sources: list[Source]) -> None:
             fix.update({"file": datum["file"], "line": datum["line"]})
             fix["text"] = (
                 "guard this line: a value that has no spread, no data or no entry needs one of its "
-                "own, or its sample dropped"
+                "own, or its sample dropped" + _tried_instead(fix)
             )
     elif (
         datum["how"] == "stored" and fix and not fix.get("diff") and "sample" in datum and cause["class"] == "bad-data"
     ):
         fix["text"] = (
-            f"fill {datum['field'] or 'it'} of sample {datum['sample']} or drop that sample "
-            "when the data set is made; "
-            "masking after arithmetic is too late"
+            f"fill {datum['field'] or 'it'} of sample {datum['sample']} when the data set is made, or, not tried here, "
+            "drop that sample; masking after arithmetic is too late"
         )
+
+
+def _tried_instead(fix: Fix) -> str:
+    """What was verified is the change that was tried, in the step; not what is advised for the data set."""
+    return f" (not tried here); tried: {fix['tried']}" if fix["verified"] else ""

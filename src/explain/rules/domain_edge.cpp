@@ -65,7 +65,10 @@ std::string where_it_fails(const std::string& node) {
 
 std::string value_at_fault(const std::string& op, const Operand& x) {
   if (one_of(op, {"acos", "asin", "atanh", "acosh", "arccos", "arcsin", "arctanh", "arccosh", "erfinv"}))
-    return std::string("the value ") + (x.has(1) ? "1" : x.has(-1) ? "-1" : figure(x.max()));
+    return x.has(1) && x.has(-1) ? "the values -1 and 1"
+                                 : std::string("the value ") + (x.has(1)    ? "1"
+                                                                : x.has(-1) ? "-1"
+                                                                            : figure(x.max()));
   return x.zeros() ? counted(x.zeros(), "zero") : "the value " + figure(x.max());
 }
 

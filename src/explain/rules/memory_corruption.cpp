@@ -166,22 +166,53 @@ bool wrote_all(const record::Op& writer, const record::TensorUse& memory) {
   return std::ranges::any_of(writer.outputs, [&](const record::TensorUse& out) { return covers(out, memory); });
 }
 
+// What the first reader found bad in memory.
+const record::TensorUse* read_bad(const Scene& s) {
+  const record::TensorUse* bad = nullptr;
+  for (const auto& use : s.trace.ops[s.birth.first_reader].inputs)
+    if (use.storage == s.birth.storage && !use.health.ok()) bad = &use;
+  return bad;
+}
+
+std::string amount_of(const record::TensorUse& bad) {
+  return bad.health.nan ? grouped(bad.health.nan) + " NaN" : grouped(bad.health.inf()) + " Inf";
+}
+
 // Bad values that the first reader found, and no operator had left there.
 std::string of_unknown_writer(const Scene& s) {
   const record::Op& reader = s.trace.ops[s.birth.first_reader];
-  const record::TensorUse* bad = nullptr;
-  for (const auto& use : reader.inputs)
-    if (use.storage == s.birth.storage && !use.health.ok()) bad = &use;
+  const record::TensorUse* bad = read_bad(s);
   if (bad == nullptr) return "memory holds a non-finite value that no operator of the step wrote";
-  std::string text = reader.name + at_line(s.trace, reader) + " reads " +
-                     (bad->health.nan ? grouped(bad->health.nan) + " NaN" : grouped(bad->health.inf()) + " Inf");
+  const std::string text = reader.name + at_line(s.trace, reader) + " reads " + amount_of(*bad);
   const record::OpId writer = producer(s.trace, s.birth.first_reader, *bad);
   if (writer == record::kNone) return text + " in memory that no operator of the step wrote";
   if (!wrote_all(s.trace.ops[writer], *bad))
     return text + " in memory of which " + s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) +
-           " wrote only a part; no operator is known to have written the rest";
+           " wrote a part last; which writer left them there is not known";
   return text + ", where " + s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) +
          " had left finite values; no operator wrote there in between";
+}
+
+// Integers whose bits are read as floats: written through a view of integers, and some are the pattern of a NaN.
+std::optional<Finding> of_written_bits(const Scene& s) {
+  const record::TensorUse* bad = read_bad(s);
+  const record::OpId writer = bad ? producer(s.trace, s.birth.first_reader, *bad) : record::kNone;
+  if (writer == record::kNone || bad->dtype == sense::DType::kOther) return std::nullopt;
+  const record::Op &wrote = s.trace.ops[writer], &reader = s.trace.ops[s.birth.first_reader];
+  const auto is_integers = [&](const record::TensorUse& out) {
+    return out.storage == bad->storage && out.dtype == sense::DType::kOther;
+  };
+  if (std::ranges::none_of(wrote.outputs, is_integers)) return std::nullopt;
+  Finding result =
+      finding(s, "bad-data", kScoreOrigin - 50,
+              wrote.name + at_line(s.trace, wrote) + " writes integers into memory that " + reader.name +
+                  at_line(s.trace, reader) + " reads as " + dtype_name(bad->dtype) + ": as such it holds " +
+                  amount_of(*bad) + at_rows(s.birth),
+              "write numbers of the format in which they are read; where bits are meant, remove those that "
+              "are no number before they are read");
+  mend_at(s.trace, wrote, &result);
+  conclude(result, true);
+  return result;
 }
 
 class MemoryCorruption : public Rule {
@@ -214,6 +245,7 @@ class MemoryCorruption : public Rule {
       return result;
     }
     if (s.birth.kind == "memory" && s.birth.first_reader < s.trace.ops.size()) {
+      if (std::optional<Finding> bits = of_written_bits(s)) return bits;
       Finding result = finding(s, "memory-corruption", kScoreOrigin - 50, of_unknown_writer(s),
                                "find what writes this memory besides PyTorch's operators: an extension, ctypes or a "
                                "data_ptr() that is used too long, another thread, process or stream");
