@@ -109,7 +109,9 @@ def script_of(folder, mode):
     return weights(done.out)
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.thorough) if k in ("no_sync", "tensor parallel") else k for k in KINDS])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.thorough) if k in ("no_sync", "tensor parallel") else k for k in KINDS]
+)
 def test_all_ranks_go_back_as_a_script_does(tmp_path, kind):
     write(tmp_path, kind)
     got = back(tmp_path, *(("--rollback-lr", "0.5") if kind == "ddp" else ()))
