@@ -268,6 +268,8 @@ TEST(DomainEdge, SaysWhatIsWrongWithTheDerivative) {
   EXPECT_NE(acosh.fix_text.find("above 1"), std::string::npos) << acosh.fix_text;
   ASSERT_TRUE(acosh.edits.front().min);
   EXPECT_GT(*acosh.edits.front().min, 1);
+  EXPECT_EQ(acosh.edits.front().code, ".clamp(min=1.000001)");
+  EXPECT_EQ(acosh.edits.front().text, "self clamped at 1.000001");
 }
 
 // -1 as an int32 is a NaN as a float32: no other program wrote that memory.

@@ -16,6 +16,16 @@ namespace {
 using record::kNone;
 using replay::Edit;
 
+// As it is to be written in the program: 1.000001 is not 1.
+std::string written_number(double value) {
+  char text[32];
+  for (int digits = 6; digits <= 17; ++digits) {
+    std::snprintf(text, sizeof text, "%.*g", digits, value);
+    if (std::fabs(std::strtod(text, nullptr) - value) <= 1e-12 * std::fabs(value)) break;
+  }
+  return text;
+}
+
 // Parts of an op come from where it comes from.
 const record::Frame* line_around(const record::Trace& trace, record::OpId id) {
   for (int depth = 0; id < trace.ops.size() && depth < 16; ++depth, id = trace.ops[id].parent)
@@ -96,14 +106,14 @@ Edits& Edits::clamp(std::string_view arg, double min, double max) {
   if (below) edit.min = min;
   if (above) edit.max = max;
   if (below && above) {
-    edit.text = edit.arg + " clamped to [" + figure(min) + ", " + figure(max) + "]";
-    edit.code = clamp + "(" + figure(min) + ", " + figure(max) + ")";
+    edit.text = edit.arg + " clamped to [" + written_number(min) + ", " + written_number(max) + "]";
+    edit.code = clamp + "(" + written_number(min) + ", " + written_number(max) + ")";
   } else if (below) {
-    edit.text = edit.arg + " clamped at " + figure(min);
-    edit.code = clamp + "(min=" + figure(min) + ")";
+    edit.text = edit.arg + " clamped at " + written_number(min);
+    edit.code = clamp + "(min=" + written_number(min) + ")";
   } else {
-    edit.text = edit.arg + " clamped to at most " + figure(max);
-    edit.code = clamp + "(max=" + figure(max) + ")";
+    edit.text = edit.arg + " clamped to at most " + written_number(max);
+    edit.code = clamp + "(max=" + written_number(max) + ")";
   }
   const std::string how = "clamp " + operand_words(arg) + " before that call: " + edit.code.substr(1);
   add(std::move(edit), how);

@@ -24,8 +24,9 @@ class Overflow : public Rule {
     text += hidden_by(s);
     Finding result = finding(
         s, "overflow", kScoreRange, text,
-        excess->division ? "keep the denominator away from zero with a clamp or an epsilon"
-                         : "scale or clamp the operands before this line, or compute it in float64 or the log domain");
+        excess->division
+            ? "keep the denominator away from zero with a clamp or an epsilon"
+            : "scale or clamp the operands before this line, or compute it alone in float64, or in the log domain");
     Probe probe(s, s.culprit);
     if (excess->dtype != sense::DType::kFloat64) probe.in_float64(true);
     const std::string operand = first_factor(*s.first);
