@@ -105,7 +105,7 @@ def _as_ranks(size, simulation):
 
 
 def _run(size, one):
-    """one() as each rank. Returns the Cost and what each rank was told."""
+    """one() as each rank. Returns the Cost and what each rank heard."""
     simulation, shared, stores, said, ended = Simulation(), dist.HashStore(), [], {}, []
 
     def body(rank):
@@ -129,7 +129,7 @@ def vote(size):
 
 
 def vote_without_last(size):
-    """The last rank does not come. Also returns what each of the others was told."""
+    """The last rank does not come. Also returns what each of the others heard."""
 
     def cast():
         return rank_vote.Vote(_this.store, "finitude/0/117").cast("", "rewind") if _this.rank < size - 1 else None

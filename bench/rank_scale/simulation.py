@@ -1,4 +1,4 @@
-"""Threads whose time is simulated: one runs at a time, until it sleeps, waits for a server or ends. It stands in the
+"""Threads whose time is simulated: one runs at a time, until it sleeps, waits for a server or ends. It takes the
 place of the module `time`."""
 
 import heapq

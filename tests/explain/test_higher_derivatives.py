@@ -95,7 +95,7 @@ def test_forward_mode_derivative_is_not_called_a_division(tmp_path, twice):
     text = HEAD.replace("SIZE", "3") + ROOT.replace("TWICE", twice) + LOOP
     alarm = run(tmp_path, text.replace("SHAPE", "4, 3").replace("SPOILT", "out * 0.0")).the_alarm()
     assert alarm["cause"]["class"] == "domain-edge" and alarm["births"][0]["source"].endswith("# here"), alarm["cause"]
-    assert "the derivative of sqrt" in alarm["cause"]["text"] and "inside the root" in alarm["fix"]["text"]
+    assert "the derivative of sqrt" in alarm["cause"]["text"] and "before the root" in alarm["fix"]["text"]
 
 
 def test_first_derivative_report_is_unchanged(tmp_path):

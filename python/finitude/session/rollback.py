@@ -269,7 +269,7 @@ class Rollback:
             text += f", with {factor:g} times its learning rate"
         alarm["action"] = text
         self._report.note_rollback(alarm, step, factor)
-        if ranks.world()[0] == 0:
+        if self._shared is None or ranks.world()[0] == 0:
             say(f"finitude: step {alarm['step']}: {text}\n")
         return True
 
