@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 
 
 def exit_code(program):
@@ -40,6 +41,8 @@ def import_what_runs_import():
         "cli.trial",
     ):
         importlib.import_module(f"finitude.{name}")
+    for finalizer in list(weakref.finalize._registry):  # of torch.library: they take the operators of torch apart
+        finalizer.atexit = False
 
 
 _PERTURB = -6  # M_PERTURB of glibc's mallopt

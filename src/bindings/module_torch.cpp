@@ -236,6 +236,7 @@ PYBIND11_MODULE(_native, m) {
     first_step_over();  // what is explained now is another step
     tape_level_rests();
     observe::unseen_writes().on = !live().trace_level;  // of the one step that is run again, not of every healthy one
+    trace_own_training();
     observe::Tracer::get().start(&places());
     note_trace_begun();
   });

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gate/listeners.h"
+#include "observe/own_training.h"
 
 namespace finitude::bindings {
 
@@ -24,7 +25,7 @@ std::uint64_t this_thread() noexcept { return PyThreadState_GetID(PyThreadState_
 void note_thread(OptimizerEntry& entry) {
   constexpr std::size_t kMostThreads = 64;
   Live& l = live();
-  entry.thread = this_thread();
+  entry.thread = observe::training_thread = this_thread();
   if (entry.thread == l.step_thread) [[likely]]
     return;
   if (std::find(l.threads.begin(), l.threads.end(), entry.thread) != l.threads.end())
@@ -41,6 +42,8 @@ bool has_own_training() noexcept {
   return l.threads_take_turns && std::any_of(l.optimizers.begin(), l.optimizers.end(),
                                              [thread = this_thread()](const auto& e) { return e->thread == thread; });
 }
+
+void trace_own_training() noexcept { observe::traced_training = has_own_training() ? this_thread() : 0; }
 
 bool is_trained_here(const OptimizerEntry& entry) noexcept {
   return entry.thread == 0 || !has_own_training() || entry.thread == this_thread();

@@ -186,6 +186,9 @@ void note_thread(OptimizerEntry& entry);
 std::uint64_t this_thread() noexcept;
 // Do several threads train, each a model of its own, and is this one of them? With the GIL held.
 bool has_own_training() noexcept;
+// Of the step that is traced from now on: the operators of this thread's training only, where it has one of its own.
+// With the GIL held, before the tracer is started.
+void trace_own_training() noexcept;
 // Not by another thread, where this one has a training of its own. What another thread trains may be within a step.
 // torch gives the GIL back while it frees a gradient that `.grad` still names, so that a read of that gradient is a
 // read of freed memory. With the GIL held.

@@ -374,6 +374,7 @@ bool begin_trace_of_target(const OptimizerEntry& entry) {
   if (!l.target_set || entry.ordinal != l.target_ordinal || entry.step != l.target_first) return false;
   if (observe::Tracer& tracer = observe::Tracer::get(); !tracer.on()) {
     observe::unseen_writes().on = true;
+    trace_own_training();
     tracer.start(&places());
     if (l.tape_when_armed != 0) observe::TapeRecorder::get().start(l.tape_when_armed, &places());
   }

@@ -9,6 +9,7 @@
 
 #include "observe/concrete_torch.h"
 #include "observe/generator_state_torch.h"
+#include "observe/own_training.h"
 #include "observe/settings_torch.h"
 #include "observe/tape_op_torch.h"
 #include "observe/traced_torch.h"
@@ -174,7 +175,7 @@ void TapeRecorder::clear() {
 }
 
 std::unique_ptr<at::ObserverContext> TapeRecorder::on_start(const at::RecordFunction& fn) {
-  if (inside || fn.isAsync() || get().paused_) return nullptr;
+  if (inside || fn.isAsync() || get().paused_ || is_of_other_training()) return nullptr;
   const InsideGuard guard;
   try {
     if (is_traced()) return nullptr;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "observe/effort.h"
+#include "observe/own_training.h"
 #include "observe/traced_torch.h"
 #include "observe/tracer_context_torch.h"
 #include "observe/unseen_write_torch.h"
@@ -68,6 +69,7 @@ void Tracer::stop() {
   if (!on()) return;
   at::removeCallback(handle_);
   sink_.stop();
+  traced_training = 0;
   unseen_writes().on = false;
   free_spare_copies();
 }
@@ -91,7 +93,7 @@ void Tracer::set_backward_stack() {
 }
 
 std::unique_ptr<at::ObserverContext> Tracer::on_start(const at::RecordFunction& fn) {
-  if (inside || fn.isAsync() || get().paused_) return nullptr;
+  if (inside || fn.isAsync() || get().paused_ || is_of_other_training()) return nullptr;
   InsideGuard guard;
   try {
     if (is_traced()) return nullptr;

@@ -46,6 +46,7 @@ def test_bad_step_in_one_thread_leaves_other_unchanged(tmp_path, on_alarm):
     assert (alarm["step"], alarm["sink"]["kind"], alarm["rerun_by"]) == (117, "loss", "restart"), got.text()
     assert alarm["rerun"] == "persistent" and alarm["rerun_verified"], alarm["rerun_text"]
     assert "another thread of this process trains as well" in alarm["rerun_text"]
+    assert alarm["capsule"] and not got.watched["not_watched"], "an operator of the other thread is part of it"
     assert alarm["births"][0]["op"] == "aten::log" and "# birth" in alarm["births"][0]["source"], got.text()
     expected = helpers.plain(tmp_path, "left_out.py").out
     if on_alarm == "skip":

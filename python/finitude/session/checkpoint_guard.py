@@ -118,26 +118,17 @@ def _stepping() -> list[Optimizer]:
 def watch(patches: Patches) -> None:
     """Puts the guard around the functions that write checkpoints, of libraries that are imported by now. Cheap where
     nothing is new."""
+    guards = {}
     for module, name, saved, path in CHECKPOINTS:
-        owner = sys.modules.get(module)
-        original = getattr(owner, name, None)
-        if not callable(original) or hasattr(original, "finitude_guard"):
-            continue
-        guarded = _guarded(original, saved, path)
-        for holder, attribute in _holders(original):
-            patches.set(holder, attribute, guarded)
-
-
-def _holders(function):
-    """(module, attribute) where it is, also under another name: `from safetensors.torch import save_file as save`."""
-    spaces = [(module, getattr(module, "__dict__", None)) for module in list(sys.modules.values())]
-    return [
-        (module, attribute)
-        for module, space in spaces
-        if type(space) is dict
-        for attribute, value in list(space.items())
-        if value is function
-    ]
+        original = getattr(sys.modules.get(module), name, None)
+        if callable(original) and not hasattr(original, "finitude_guard"):
+            guards[original] = _guarded(original, saved, path)
+    if not guards:
+        return
+    originals = tuple(guards)
+    # Also under another name: `from safetensors.torch import save_file as save`.
+    for holder, attribute, which in _native.holders(originals):
+        patches.set(holder, attribute, guards[originals[which]])
 
 
 def _guarded(original, saved, path):
