@@ -110,26 +110,23 @@ py::list instances_again(const py::tuple& classes) {
   return found;
 }
 
-struct Holder {
-  PyObject *module, *name;  // borrowed: nothing runs between the look and its end
-  Py_ssize_t which;
-};
-
-// A name is compared by its value alone, without a reference to it: in a forked process each reference counted copies
-// a page, and the namespaces of torch hold some 100,000 objects.
+// A value is compared by its address alone, without a reference to it: in a forked process each reference counted
+// copies a page, and the namespaces of torch hold some 100,000 objects. The list is made afterwards, since that may run
+// the collector.
 py::list holders(const py::tuple& wanted) {
-  std::unordered_map<PyObject*, Py_ssize_t> number;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(wanted.ptr()); ++i) number.emplace(PyTuple_GET_ITEM(wanted.ptr(), i), i);
-  std::vector<Holder> found;
+  std::unordered_set<PyObject*> known;
+  for (const py::handle one : wanted) known.insert(one.ptr());
+  std::vector<py::object> found;  // module, name and value of each
   PyObject *key = nullptr, *module = nullptr, *name = nullptr, *value = nullptr;
   for (Py_ssize_t at = 0; PyDict_Next(PyImport_GetModuleDict(), &at, &key, &module) != 0;) {
     PyObject* const space = PyModule_Check(module) != 0 ? PyModule_GetDict(module) : nullptr;
     for (Py_ssize_t in = 0; space != nullptr && PyDict_Next(space, &in, &name, &value) != 0;) {
-      if (const auto one = number.find(value); one != number.end()) found.push_back({module, name, one->second});
+      if (!known.contains(value)) continue;
+      for (PyObject* one : {module, name, value}) found.push_back(py::reinterpret_borrow<py::object>(one));
     }
   }
   py::list out;
-  for (const Holder& one : found) out.append(py::make_tuple(py::handle(one.module), py::handle(one.name), one.which));
+  for (std::size_t i = 0; i < found.size(); i += 3) out.append(py::make_tuple(found[i], found[i + 1], found[i + 2]));
   return out;
 }
 
@@ -144,10 +141,9 @@ void define_instances(py::module_& m) {
         "The same, for a tuple that is asked about again and again, of classes that can be referenced weakly: quick as "
         "long as the collector "
         "has not looked through more than its youngest objects since.");
-  m.def(
-      "holders", &holders, py::arg("objects"),
-      "[(module, name, index in `objects`)] of every name in an imported module that is bound to one of them; runs no "
-      "code of theirs.");
+  m.def("holders", &holders, py::arg("objects"),
+        "[(module, name, object)] of every name in an imported module that is bound to one of `objects`; runs no "
+        "code of theirs.");
 }
 
 }  // namespace finitude::bindings

@@ -91,6 +91,18 @@ def test_all_ranks_agree_despite_race_at_the_limit(votes):
         assert decided[0] == decided[1], decided
 
 
+def test_rank_that_comes_as_the_late_are_named_counts(votes, monkeypatch):
+    two = votes(2)
+    named = rank_vote.Vote._who_is_late
+
+    def after_the_last(self):
+        two[1]._votes.arrive()
+        return named(self)
+
+    monkeypatch.setattr(rank_vote.Vote, "_who_is_late", after_the_last)
+    assert cast(two, [("", "rewind"), None]) == {0: ""} and two[0].goes and not rank_vote._left
+
+
 def test_a_store_that_is_gone_is_a_no(votes):
     class Gone:
         def __getattr__(self, name):

@@ -77,7 +77,11 @@ class SideGroup:
             store,
             f"{name}/decided",
             len(of),
-            lambda: f"rank {', '.join(map(str, here.missing()))} did not come within {APPEAR_S:.0f} s",
+            lambda: (
+                f"rank {', '.join(map(str, late))} did not come within {APPEAR_S:.0f} s"
+                if (late := here.missing())
+                else "go"
+            ),  # the last one came meanwhile
         )
         if decided != "go":
             raise CannotAgree(decided)

@@ -266,11 +266,17 @@ class Vote:
             self.store,
             self._decided_key,
             self.size,
-            lambda: f"rank {_named(self._votes.missing())} did not come to this step within {LIMIT_S:.0f} s",
+            self._who_is_late,
         )
         if decided != _GO:
             _left = "an earlier step did not come to all ranks"
         return decided
+
+    def _who_is_late(self):
+        missing = self._votes.missing()
+        if not missing:
+            return _GO  # the last one came meanwhile
+        return f"rank {_named(missing)} did not come to this step within {LIMIT_S:.0f} s"
 
     def part(self) -> None:
         """Waits until all have reported, for a limited time."""

@@ -125,10 +125,9 @@ def watch(patches: Patches) -> None:
             guards[original] = _guarded(original, saved, path)
     if not guards:
         return
-    originals = tuple(guards)
     # Also under another name: `from safetensors.torch import save_file as save`.
-    for holder, attribute, which in _native.holders(originals):
-        patches.set(holder, attribute, guards[originals[which]])
+    for holder, attribute, original in _native.holders(tuple(guards)):
+        patches.set(holder, attribute, guards[original])
 
 
 def _guarded(original, saved, path):
