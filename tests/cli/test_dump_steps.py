@@ -9,6 +9,8 @@ import torch
 import finitude
 import helpers
 from finitude.base import compat, config, dump_plan
+from finitude.doctor import measure
+from finitude.report import not_reproduced
 
 TRAINS = """
 import os, torch
@@ -213,3 +215,22 @@ def test_in_code_of_one_that_loops_over_a_module(tmp_path, monkeypatch):
     records = json.loads(file.read_text())["trace"]["ops"]
     assert sum(r["module"] == "Loops.cell" and r["phase"] == "forward" for r in records) == 3 + 1
     assert not torch.nn.modules.module._global_forward_hooks
+
+
+def test_storages_that_were_dumped_can_be_resized(tmp_path):
+    model = torch.nn.Linear(3, 3)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.randn(2, 3)
+    with finitude.watch(model, opt, dump="tensors", dump_steps="0", runs=str(tmp_path), quiet=True):
+        model(batch).sum().backward()
+        opt.step()
+    read = [batch, *model.parameters(), model.weight.grad]
+    assert measure.fingerprint(batch) and not_reproduced.strange_bits(batch) == ""
+    assert [t.untyped_storage().resizable() for t in read] == [True] * 4  # FSDP2 frees parameters so
+    assert len(list(tmp_path.glob("*/dumps/step-000000.safetensors"))) == 1
+
+
+def test_bits_that_no_arithmetic_makes_are_read_in_place():
+    word = torch.tensor([[0, 0x7FABCDEF], [1, 2]], dtype=torch.int32).view(torch.float32).t()
+    assert not_reproduced.strange_bits(word) == "7fabcdef" and not_reproduced.strange_bits(word[0]) == ""
+    assert not_reproduced.strange_bits(torch.empty(0)) == ""

@@ -310,6 +310,16 @@ def honest_math(tree):
                 yield file.path, line, "a fast-math flag; the checks could not see a NaN"
 
 
+def resizable_storages(tree):
+    """Tensor.numpy() forbids to resize the storage, which FSDP2 does with that of the program: only copies have it."""
+    for file in tree.files:
+        if file.path.suffix != ".py" or file.path.parts[0] != "python" or file.path.name == "placing.py":
+            continue  # that makes the tensors of a replay
+        for line, text in enumerate(file.text.splitlines(), 1):
+            if ".numpy()" in text.split("#")[0].replace(".clone().numpy()", ""):
+                yield file.path, line, ".numpy() of what is no copy"
+
+
 def file_size(tree):
     """Small files: one idea each."""
     for file in tree.files:
@@ -383,6 +393,7 @@ RULES = (
     owned_references,
     one_torch_extension,
     honest_math,
+    resizable_storages,
     file_size,
     ascii_sources,
     no_machine_paths,

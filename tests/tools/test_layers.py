@@ -103,6 +103,7 @@ BROKEN = [
     ("honest_math", {"cmake/a.cmake": 'set(CMAKE_CXX_FLAGS "-Ofast")'}, "cmake/a.cmake:1"),
     ("honest_math", {"CMakePresets.json": '{"CMAKE_CXX_FLAGS": "-ffinite-math-only"}'}, "CMakePresets.json:1"),
     ("honest_math", {"src/sense/a.cpp": '#pragma GCC optimize("fast-math")'}, "src/sense/a.cpp:1"),
+    ("resizable_storages", {"python/finitude/a.py": "x = t.cpu().numpy()"}, "python/finitude/a.py:1"),
     ("file_size", {"src/sense/a.cpp": lines(451)}, "src/sense/a.cpp:451"),
     ("file_size", {"python/finitude/a.py": lines(451)}, "python/finitude/a.py:451"),
     ("file_size", {"tests/test_a.py": lines(451)}, "tests/test_a.py:451"),

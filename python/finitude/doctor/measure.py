@@ -11,6 +11,7 @@ import torch
 
 from .. import _native
 from ..base import _places
+from ..program.state_format import content
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,9 +107,7 @@ def fingerprint(t: Tensor) -> str:
     if not has_memory(t):
         return ""
     head = t.detach().flatten()[: HASHED // max(t.element_size(), 1)].cpu().contiguous()
-    return hashlib.blake2b(
-        head.view(torch.uint8).numpy().tobytes() + repr(tuple(t.shape)).encode(), digest_size=8
-    ).hexdigest()
+    return hashlib.blake2b(content(head) + repr(tuple(t.shape)).encode(), digest_size=8).hexdigest()
 
 
 def batch(name: str, t: Tensor, indices: Sequence[Any]) -> dict[str, Any] | None:

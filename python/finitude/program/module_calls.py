@@ -13,8 +13,8 @@ from torch.nn.modules import module as torch_module
 from .. import _native
 from ..base import compat
 from ..base.plain_json import number
-from . import optimizer_members
-from .state_format import DTYPES
+from . import optimizer_members, sharding
+from .state_format import DTYPES, content
 from .tensor_stats import statistic
 
 TYPE_CHECKING = False
@@ -115,13 +115,13 @@ class ModuleCalls:
             return
         for which, tensors in (("inputs", inputs), ("outputs", outputs)):
             for arg, tensor in tensors:
-                tensor = tensor.detach()
                 if (one := _statistics(arg, tensor)) is None:
                     continue
                 record[which].append(one)
                 if self._keeps_values and tensor.dtype in DTYPES:
-                    self.values[f"{key}.{arg}" if key else arg] = tensor.cpu().clone()
-                    self.bytes += tensor.numel() * tensor.element_size()
+                    local = sharding.local_part(tensor)
+                    self.values[f"{key}.{arg}" if key else arg] = local.cpu().clone()
+                    self.bytes += local.numel() * local.element_size()
         if module is not None:
             record.update(_own_state(module))
         self.records.append(record)
@@ -147,7 +147,7 @@ def _called_at():
 def _own_state(module):
     """What its outcome depends on besides its inputs: parameters and buffers of its own, and settings."""
     own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-    found: dict[str, Any] = {"parameters": [one for name, t in own if (one := _statistics(name, t.detach()))]}
+    found: dict[str, Any] = {"parameters": [one for name, t in own if (one := _statistics(name, t))]}
     if type(module).__module__.startswith("torch.nn."):  # extra_repr of a class of the program is its own code
         mode = "training" if module.training else "evaluation"
         found["settings"] = ", ".join(filter(None, (module.extra_repr(), mode)))
@@ -155,15 +155,18 @@ def _own_state(module):
 
 
 def _statistics(arg, tensor):
-    figures = _native.statistics(tensor) if optimizer_members.has_memory(tensor) else None
-    one = statistic(arg, tensor) if figures else None
-    return {**one, "sum_sq": number(figures["sum_sq"]), "checksum": checksum(tensor)} if figures and one else None
+    if not optimizer_members.has_memory(tensor):
+        return None
+    local = sharding.local_part(tensor)
+    figures, one = _native.statistics(local), statistic(arg, local)
+    if not figures or not one:
+        return None
+    return {**one, **sharding.place(tensor), "sum_sq": number(figures["sum_sq"]), "checksum": checksum(local)}
 
 
 def checksum(tensor: Tensor) -> str:
     """Of the bits of a tensor in row-major order: 16 digits."""
-    data = tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
+    return hashlib.blake2b(content(tensor), digest_size=8).hexdigest()
 
 
 def _named(value: Any, name: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Tensor]]:

@@ -39,7 +39,7 @@ def as_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
     """The content of a file of that format. The dtypes are those of DTYPES."""
     header, parts, at = {}, [], 0
     for name, tensor in tensors.items():
-        data = tensor.contiguous().cpu().flatten().view(torch.uint8).numpy().tobytes()
+        data = content(tensor)
         header[name] = {
             "dtype": DTYPES[tensor.dtype],
             "shape": list(tensor.shape),
@@ -101,7 +101,8 @@ class Tensors:
 
 
 def content(tensor: Tensor) -> bytes:
-    """Its bytes, element by element; none where they cannot be had."""
+    """Its bytes, element by element; none where they cannot be had. Not as a NumPy array of torch: that forbids the
+    program to resize the storage, as FSDP2 does."""
     try:
         plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
         return ctypes.string_at(plain.data_ptr(), plain.numel() * plain.element_size()) if plain.numel() else b""

@@ -4,6 +4,7 @@ show that the memory was something else before."""
 from __future__ import annotations
 
 import ast
+import ctypes
 
 import torch
 
@@ -88,8 +89,8 @@ def strange_bits(tensor):
     if not integer or torch.cuda.is_initialized():
         return ""  # a GPU makes others
     try:
-        bits = tensor.data.numpy().view(integer)  # by no operator: what runs now may be recorded
-    except (RuntimeError, TypeError, ValueError):
+        bits = _bits(tensor, integer)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
         return ""
     size = bits & unsigned
     is_strange = size > infinity
@@ -97,6 +98,20 @@ def strange_bits(tensor):
         is_strange &= size != known
     strange = bits[is_strange]
     return f"{int(strange[0]):0{bits.itemsize * 2}x}" if strange.size else ""
+
+
+def _bits(tensor, integer):
+    """A view of its memory, for as long as the tensor lives. By no operator, as what runs now may be recorded; and not
+    as a NumPy array of torch, which forbids the program to resize the storage."""
+    import numpy
+
+    if not tensor.numel():
+        return numpy.zeros(0, integer)
+    width = tensor.element_size()
+    strides = [stride * width for stride in tensor.stride()]
+    size = width + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides))
+    memory = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    return numpy.ndarray(tuple(tensor.shape), integer, memory, 0, tuple(strides))
 
 
 def _bound_at(frame, name):

@@ -135,7 +135,7 @@ def _bad_place(value, look, path=""):
     array = bad_values.as_array(value)
     if isinstance(value, torch.Tensor) or array is not None:
         numbers = (
-            value.detach().cpu().numpy()
+            value.detach().cpu().clone().numpy()  # numpy() of its own memory would forbid to resize it
             if isinstance(value, torch.Tensor) and value.dtype is not torch.bfloat16
             else array
         )

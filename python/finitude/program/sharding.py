@@ -1,0 +1,40 @@
+"""The part of a DTensor that this rank holds, and its place in the whole."""
+
+from __future__ import annotations
+
+import sys
+
+from .. import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..base.types import Tensor
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """The memory of this rank; of a plain tensor the tensor itself. Waits for a functional collective operation that
+    makes the part, as the next operation that reads it would."""
+    detached = tensor.detach()
+    local = getattr(detached, "_local_tensor", detached)
+    wait: Any = getattr(local, "wait", None) if type(local).__name__ == "AsyncCollectiveTensor" else None
+    return _native.local_of(wait() if wait else local)
+
+
+def place(tensor: Tensor) -> dict[str, Any]:
+    """`full_shape`, `begins` (indices of the first element of the part in the whole) and `is_partial` (the whole is a
+    sum over ranks). Empty for a plain tensor, and where torch does not say."""
+    mesh: Any = getattr(tensor, "device_mesh", None)
+    utils: Any = sys.modules.get("torch.distributed.tensor._utils")
+    if mesh is None or utils is None:
+        return {}
+    placements: Any = tensor.placements  # type: ignore[attr-defined]
+    found: dict[str, Any] = {"full_shape": list(tensor.shape)}
+    if any(placement.is_partial() for placement in placements):
+        return {**found, "is_partial": True}
+    try:
+        shape, begins = utils.compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+    except (AttributeError, TypeError, NotImplementedError):
+        return {}
+    return {**found, "begins": list(begins)} if 0 not in shape else found
