@@ -160,6 +160,8 @@ void describe(CLI::App& app, Words& words) {
       ->type_name("DUMP")
       ->expected(1)
       ->take_all();
+  diff->add_flag("--join", words.diff.joins_parts,
+                 wrapped("put the parts that the ranks of each dump hold, and micro-batches, together first"));
   diff->add_flag("--json", words.diff.json, "the whole outcome as JSON");
   no_colour(diff);
   quiet(diff, "only the exit code, failures, and --json where given");

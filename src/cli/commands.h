@@ -65,6 +65,7 @@ struct DiffWords {
   std::string a, b;
   std::string names;               // of dumps: the file of --map
   std::vector<std::string> noise;  // of dumps: repeats of A
+  bool joins_parts = false;        // of dumps: with those of the other ranks
   bool json = false;
 };
 

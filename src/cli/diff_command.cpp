@@ -31,14 +31,14 @@ int diff_command(const DiffWords& given, const Console& console) {
     words.a = two[0];
     words.b = two[1];
   }
-  const bool is_of_dumps = !words.names.empty() || !words.noise.empty();
+  const bool is_of_dumps = !words.names.empty() || !words.noise.empty() || words.joins_parts;
   if (!is_of_dumps && is_checkpoint(words.a) && is_checkpoint(words.b)) return checkpoint_diff(words, console);
   // By what runs leave without --level trace: their series, and how they were made.
   if (!is_of_dumps && is_run_without_trace(words))
     return give_comparison(show::compare_courses(words.a, words.b), words, console, show::course_comparison);
   if (is_dump(words.a) || is_dump(words.b)) return dump_diff(words, console);
   if (is_of_dumps) {
-    console.complain("--map and --noise are for dumps of --dump checksums or tensors, and of msprobe");
+    console.complain("--map, --noise and --join are for dumps of --dump checksums or tensors, and of msprobe");
     return kUsage;
   }
   return give_comparison(show::compare_files(words.a, words.b, nullptr), words, console, show::comparison);

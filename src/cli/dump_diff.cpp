@@ -18,13 +18,8 @@ bool is_dump(const std::string& path) {
 }
 
 int dump_diff(const DiffWords& words, const Console& console) {
-  const auto a = show::read_dump(words.a), b = show::read_dump(words.b);
-  for (const auto& [path, read] : {std::pair(&words.a, &a), std::pair(&words.b, &b)}) {
-    if (read->ok()) continue;
-    console.complain(*path + " " + read->why());
-    return read->code() == StatusCode::kUnsupported ? kCannotHere : kUnreadable;
-  }
-  const show::ComparedDumps found = show::compare_dumps(*a, words.a, *b, words.b, words.names, words.noise);
+  const show::ComparedDumps found =
+      show::compare_dumps(words.a, words.b, {words.names, words.noise, words.joins_parts});
   return give_comparison(found, words, console, show::record_comparison);
 }
 

@@ -64,12 +64,6 @@ void measure_norms(const std::string& a, Number of_a, const std::string& b, Numb
   m->norm_distance = std::sqrt(squares / std::max(squares_a, squares_b));
 }
 
-std::uint64_t reals_of(const RecordValue& value) {
-  std::uint64_t reals = static_cast<std::uint64_t>(value.element.reals);
-  for (const std::int64_t size : value.shape) reals *= static_cast<std::uint64_t>(size);
-  return reals;
-}
-
 Distance of_same_bits(const RecordValue& value) {
   Distance d;
   d.known = d.exact = d.same_bits = true;
@@ -195,6 +189,12 @@ Level worst_of(const std::vector<Measured>& all) {
 
 }  // namespace
 
+std::uint64_t reals_of(const RecordValue& value) {
+  std::uint64_t reals = static_cast<std::uint64_t>(value.element.reals);
+  for (const std::int64_t size : value.shape) reals *= static_cast<std::uint64_t>(size);
+  return reals;
+}
+
 finitude::Result<DumpedValues> DumpedValues::open(const std::string& path) {
   DumpedValues values;
   std::error_code error;
@@ -208,6 +208,10 @@ finitude::Result<DumpedValues> DumpedValues::open(const std::string& path) {
 }
 
 bool DumpedValues::read(const RecordValue& value, std::string* bytes) const {
+  if (const auto made = made_.find(value.key); made != made_.end()) {
+    *bytes = made->second;
+    return bytes->size() == reals_of(value) * info(value.element.number).size_bytes;
+  }
   const auto found = tensors_.find(value.key);
   if (found == tensors_.end() || value.element.number == Number::kOther) return false;
   const checkpoint::Tensor& tensor = *found->second;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -19,13 +20,16 @@ class DumpedValues {
  public:
   // Empty: there is none. A file that is damaged is a failure.
   static finitude::Result<DumpedValues> open(const std::string& path);
-  bool is_empty() const noexcept { return tensors_.empty(); }
+  bool is_empty() const noexcept { return tensors_.empty() && made_.empty(); }
+  // What `read` is to return for that key, in place of what the file has.
+  void put(const std::string& key, std::string bytes) { made_[key] = std::move(bytes); }
   // False: not there, of another size than `value` says, or too large to be held.
   bool read(const RecordValue& value, std::string* bytes) const;
 
  private:
   std::shared_ptr<const checkpoint::Checkpoint> file_;
   std::map<std::string, const checkpoint::Tensor*> tensors_;
+  std::map<std::string, std::string> made_;
 };
 
 struct Measured {
@@ -45,6 +49,8 @@ struct RecordPair {
 
   const Measured* worst_output() const;  // null: nothing was compared
 };
+
+std::uint64_t reals_of(const RecordValue& value);
 
 struct Dump {
   std::vector<Record> records;

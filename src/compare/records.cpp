@@ -33,7 +33,15 @@ RecordValue value_of(const json& from) {
   RecordValue v;
   v.arg = text_of(member(from, "arg"));
   v.element = element_of_name(text_of(member(from, "dtype")));
-  for (const json& size : member(from, "shape")) v.shape.push_back(static_cast<std::int64_t>(count_of(size)));
+  const auto sizes = [&](const char* key) {
+    std::vector<std::int64_t> found;
+    for (const json& size : member(from, key)) found.push_back(static_cast<std::int64_t>(count_of(size)));
+    return found;
+  };
+  v.shape = sizes("shape");
+  v.full_shape = sizes("full_shape");
+  v.begins = sizes("begins");
+  v.is_partial = member(from, "is_partial") == true;
   sense::Health& h = v.health;
   h.nan = count_of(member(from, "nan"));
   h.neg_inf = count_of(member(from, "neg_inf"));

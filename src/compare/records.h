@@ -18,10 +18,13 @@ struct RecordValue {
   std::string arg;  // "input", "output.0", "weight"
   Element element;
   std::vector<std::int64_t> shape;
-  sense::Health health;   // min, max, absmax, and sum_sq where it is known
-  std::string checksum;   // of the bits, empty: none
-  std::string key;        // name in the file of values
-  bool is_ranged = true;  // health has a range
+  std::vector<std::int64_t> full_shape;  // of a DTensor, whose local part this is; else empty
+  std::vector<std::int64_t> begins;      // indices of its first element in the whole; empty: not known
+  bool is_partial = false;               // the whole is the sum over ranks
+  sense::Health health;                  // min, max, absmax, and sum_sq where it is known
+  std::string checksum;                  // of the bits, empty: none
+  std::string key;                       // name in the file of values
+  bool is_ranged = true;                 // health has a range
 
   // What it holds, as a text that equal tensors share.
   std::string identity() const;

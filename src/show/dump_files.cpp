@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "archive/file_posix.h"
+#include "compare/joined_parts.h"
 #include "compare/msprobe_records.h"
 #include "compare/record_document.h"
 #include "show/json_file.h"
+#include "show/rank_dumps.h"
 #include "show/run_about.h"
 
 namespace finitude::show {
@@ -75,10 +78,58 @@ finitude::Result<DumpRead> read_msprobe(const std::string& file) {
   return dump;
 }
 
-finitude::Result<compare::Dump> opened(const DumpRead& read) {
-  auto values = compare::DumpedValues::open(read.values);
-  if (!values.ok()) return Status(values.code(), values.why());
-  return compare::Dump{read.records, *values};
+// What is compared, as one dump, or before it is joined one of each rank.
+struct Side {
+  std::vector<compare::Dump> ranks;
+  json about;
+  compare::JoinCounts joined;
+};
+
+// Empty: *out says why.
+std::optional<Side> read_side(const std::string& path, bool of_all_ranks, ComparedDumps* out) {
+  Side side;
+  const std::vector<std::string> files = of_all_ranks ? dumps_of_ranks(path) : std::vector<std::string>{path};
+  if (files.size() > compare::kMostJoinedRanks) {
+    *out = {kNotHere, path + " is of " + std::to_string(files.size()) + " ranks; --join takes 1024", {}};
+    return std::nullopt;
+  }
+  for (const std::string& file : files) {
+    auto read = read_dump(file);
+    if (!read.ok()) {
+      *out = {read.code() == StatusCode::kUnsupported ? kNotHere : kNotRead, file + " " + read.why(), {}};
+      return std::nullopt;
+    }
+    if (of_all_ranks && !read->is_by_name) {
+      *out = {kNotHere, file + " is of operators; --join is for dumps of modules (checksums, tensors)", {}};
+      return std::nullopt;
+    }
+    auto values = compare::DumpedValues::open(read->values);
+    if (!values.ok()) {
+      *out = {kNotRead, read->values + " " + values.why(), {}};
+      return std::nullopt;
+    }
+    if (side.ranks.empty()) side.about = std::move(read->about);
+    side.ranks.push_back({std::move(read->records), std::move(*values)});
+  }
+  return side;
+}
+
+// Both as one dump each.
+void join(Side* a, Side* b, const compare::NameMap& map) {
+  compare::JoinedSides joined = compare::join_parts(a->ranks, b->ranks, map);
+  for (auto [side, made] : {std::pair(a, &joined.a), std::pair(b, &joined.b)}) {
+    side->joined = made->counts;
+    side->ranks.clear();
+    side->ranks.push_back(std::move(made->dump));
+  }
+}
+
+json counts_of(const compare::JoinCounts& counts) {
+  return {{"ranks", counts.ranks},
+          {"joined", counts.joined},
+          {"other", counts.other},
+          {"unjoined", counts.unjoined},
+          {"skipped", counts.skipped}};
 }
 
 finitude::Result<compare::NameMap> read_names(const std::string& path) {
@@ -117,33 +168,36 @@ finitude::Result<DumpRead> read_dump(const std::string& path) {
   return dump;
 }
 
-ComparedDumps compare_dumps(const DumpRead& a, const std::string& path_a, const DumpRead& b, const std::string& path_b,
-                            const std::string& names, const std::vector<std::string>& noise) {
-  const auto map = read_names(names);
-  if (!map.ok()) return {kNotRead, names + " " + map.why(), {}};
-  const auto in_a = opened(a), in_b = opened(b);
-  if (!in_a.ok()) return {kNotRead, a.values + " " + in_a.why(), {}};
-  if (!in_b.ok()) return {kNotRead, b.values + " " + in_b.why(), {}};
-  compare::LearnedNoise learned;
-  for (const std::string& path : noise) {
-    const auto read = read_dump(path);
-    if (!read.ok()) return {kNotRead, path + " " + read.why(), {}};
-    const auto repeat = opened(*read);
-    if (!repeat.ok()) return {kNotRead, path + " " + repeat.why(), {}};
-    compare::learn(*in_a, *repeat, &learned);
+ComparedDumps compare_dumps(const std::string& path_a, const std::string& path_b, const DumpOptions& options) {
+  ComparedDumps out;
+  const auto map = read_names(options.names);
+  if (!map.ok()) return {kNotRead, options.names + " " + map.why(), {}};
+  std::optional<Side> a = read_side(path_a, options.joins_parts, &out), b;
+  if (a) b = read_side(path_b, options.joins_parts, &out);
+  if (!a || !b) return out;
+  std::vector<Side> repeats;
+  for (const std::string& path : options.noise) {
+    auto repeat = read_side(path, options.joins_parts, &out);
+    if (!repeat) return out;
+    if (Side other = *b; options.joins_parts) join(&*repeat, &other, *map);
+    repeats.push_back(std::move(*repeat));
   }
-  const auto rows = compare::match_records(a.records, b.records, *map);
-  const auto pairs = compare::measure_records(*in_a, *in_b, rows, learned);
-  const auto judgement = compare::judge_records(*in_a, *in_b, rows, pairs);
+  if (options.joins_parts) join(&*a, &*b, *map);
+  const compare::Dump &in_a = a->ranks[0], &in_b = b->ranks[0];
+  compare::LearnedNoise learned;
+  for (const Side& repeat : repeats) compare::learn(in_a, repeat.ranks[0], &learned);
+  const auto rows = compare::match_records(in_a.records, in_b.records, *map);
+  const auto pairs = compare::measure_records(in_a, in_b, rows, learned);
+  const auto judgement = compare::judge_records(in_a, in_b, rows, pairs);
   if (judgement.same + judgement.noise + judgement.differ == 0) {
     return {kNotHere,
-            "there is nothing to compare: no record of " + path_a + " (" + std::to_string(a.records.size()) +
-                " records) corresponds to one of " + path_b + " (" + std::to_string(b.records.size()) + ")",
+            "there is nothing to compare: no record of " + path_a + " (" + std::to_string(in_a.records.size()) +
+                " records) corresponds to one of " + path_b + " (" + std::to_string(in_b.records.size()) + ")",
             {}};
   }
-  const auto about = compare::about_differences(a.about, {}, b.about, {});
-  ComparedDumps out;
-  out.document = compare::record_document({*in_a, *in_b, rows, pairs, about, path_a, path_b}, judgement);
+  const auto about = compare::about_differences(a->about, {}, b->about, {});
+  out.document = compare::record_document({in_a, in_b, rows, pairs, about, path_a, path_b}, judgement);
+  if (options.joins_parts) out.document["joined"] = {{"a", counts_of(a->joined)}, {"b", counts_of(b->joined)}};
   out.code = out.document["verdict"] == "divergence" || out.document["verdict"] == "incomplete" ? kDiverge : kAgree;
   return out;
 }

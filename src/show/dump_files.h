@@ -28,8 +28,11 @@ struct ComparedDumps {
   std::string why;
   nlohmann::json document;
 };
-// names: the file of --map, noise: dumps of repeats of A (--noise); both may be empty.
-ComparedDumps compare_dumps(const DumpRead& a, const std::string& path_a, const DumpRead& b, const std::string& path_b,
-                            const std::string& names, const std::vector<std::string>& noise);
+struct DumpOptions {
+  std::string names;               // the file of --map; may be empty
+  std::vector<std::string> noise;  // dumps of repeats of A (--noise)
+  bool joins_parts = false;        // --join: each is joined with those of the other ranks (compare/joined_parts.h)
+};
+ComparedDumps compare_dumps(const std::string& path_a, const std::string& path_b, const DumpOptions& options);
 
 }  // namespace finitude::show

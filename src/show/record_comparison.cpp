@@ -201,8 +201,24 @@ class RecordComparison {
     if (const auto n = count(c, "by_structure")) line += "; " + grouped(n) + " were matched by class and order";
     if (const auto n = count(c, "other_dtype")) line += "; " + grouped(n) + " have another dtype";
     put("compared", {line}, Tone::kDim);
+    joined("a", "A");
+    joined("b", "B");
     if (at(doc_, "has_values") != true)
       put("", {"by checksums and statistics: no values were there to compare"}, Tone::kDim);
+  }
+
+  void joined(const char* side, const std::string& name) {
+    const Json& c = at(at(doc_, "joined"), side);
+    if (!c.is_object()) return;
+    const auto ranks = count(c, "ranks");
+    std::string line = name + ": " + grouped(ranks) + (ranks == 1 ? " rank, " : " ranks, ") +
+                       grouped(count(c, "joined")) + " values made of parts";
+    if (const auto n = count(c, "other"))
+      line += "; " + grouped(n) + " differ between ranks, the first rank's is compared";
+    if (const auto n = count(c, "unjoined")) line += "; parts of " + grouped(n) + " make no whole, not compared";
+    if (const auto n = count(c, "skipped"))
+      line += "; " + grouped(n) + " records not compared: stages, gradients of parts of a batch";
+    put("", {line}, Tone::kDim);
   }
 
   const Json& doc_;

@@ -76,4 +76,4 @@ def test_a_map_of_names_is_for_dumps(runs, tmp_path):
     names.write_text("")
     words = "diff", str(runs["plain"]), str(runs["rate"]), "--map", str(names)
     got = helpers.finitude(runs["plain"].parent, *words)
-    assert got.code == 2 and "--map and --noise are for dumps" in got.err, got.text()
+    assert got.code == 2 and "--map, --noise and --join are for dumps" in got.err, got.text()

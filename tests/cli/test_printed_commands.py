@@ -34,7 +34,7 @@ KNOWN = {
     "mcp": MCP,
     "live": LIVE,
     "export": (*EXPORT, "-o"),
-    "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb", "--map", "--noise"),
+    "diff": ("--json", "--threads", "--allow", "--library", "--import", "--memory-mb", "--map", "--noise", "--join"),
     "dump": ("--growth", "--json"),
 }
 QUIET = ("list", "report", "dump", "scan", "diff", "replay", "doctor", "selftest", "live", "export", "policy", "ctl")

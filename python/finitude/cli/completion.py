@@ -69,7 +69,7 @@ TREE = {
         ("--json", "--for-agent", "--no-colour", "--quiet"),
     ),
     "replay": _described(REPLAY_OPTIONS, REPLAY_FLAGS),
-    "diff": _described((*DIFF_FLAGS, *DIFF_OPTIONS, "--map", "--noise"), DIFF_FLAGS),
+    "diff": _described((*DIFF_FLAGS, *DIFF_OPTIONS, "--map", "--noise", "--join"), (*DIFF_FLAGS, "--join")),
     "doctor": _described(DOCTOR, [option for option in DOCTOR if option not in DOCTOR_VALUES]),
     "selftest": _described(_SELFTEST, ("--list", "--json", "--quiet")),
     "pack": {},

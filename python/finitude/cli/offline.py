@@ -124,7 +124,7 @@ def replay(rest):
 
 DIFF_USAGE = """usage: finitude diff [A B] [--json] [--quiet] [--threads N] [--allow NAMESPACE]
                      [--library FILE.so] [--import MODULE] [--memory-mb N]
-                     [--map FILE] [--noise DUMP]
+                     [--map FILE] [--noise DUMP] [--join]
 A and B are two capsules, or two reports (or directories of runs) made with
 --level trace, or one of each; without them, the newest two in finitude-runs.
 Or two checkpoints (torch.save, safetensors, DCP), compared tensor by tensor.
@@ -142,6 +142,8 @@ Or two checkpoints (torch.save, safetensors, DCP), compared tensor by tensor.
                       each, `encoder.* = enc.*`
   --noise DUMP        of two dumps: one of a repeat of A; what those differ by
                       is noise
+  --join              of two dumps: the parts that the ranks hold, and
+                      micro-batches, are put together first
   --memory-mb N       values of A that are held to compare them element by
                       element (1024); beyond, statistics
 Exit codes: 0 they do not part (rounding noise aside), 1 they part, 2 usage,

@@ -17,7 +17,7 @@ OLD_TORCH = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9"  # of torch.save before vers
 FOR_AGENT = "--for-agent"
 NO_COLOUR = ("--no-colour", "--no-color")
 QUIET = ("-q", "--quiet")
-WITH_VALUE = ("--map", "--noise")  # of `diff` of two dumps
+OF_DUMPS = ("--map", "--noise", "--join")  # options that `diff` has there only
 HELP = ("-h", "--help")
 VERSION = (["-V"], ["--version"])
 
@@ -25,6 +25,8 @@ VERSION = (["-V"], ["--version"])
 def is_answered(words: Sequence[str]) -> bool:
     """One of WORDS, or `diff` of two traces or checkpoints, the version, the help of `replay`. Tapes need torch."""
     if words[:1] == ["diff"]:
+        if any(word.partition("=")[0] in OF_DUMPS for word in words[1:]):
+            return True
         paths = _paths_of_diff(words[1:])
         return len(paths) == 2 and (all(map(_is_trace, paths)) or all(map(_is_checkpoint, paths)))
     if [*words] in VERSION or _is_help_of_replay(words):
@@ -34,15 +36,7 @@ def is_answered(words: Sequence[str]) -> bool:
 
 def _paths_of_diff(words):
     """Without the options that program has; one that it does not have counts as a path."""
-    paths, value_follows = [], False
-    for word in words:
-        if value_follows or word in ("--json", *NO_COLOUR, *QUIET) or word.startswith(("--map=", "--noise=")):
-            value_follows = False
-        elif word in WITH_VALUE:
-            value_follows = True
-        else:
-            paths.append(word)
-    return paths
+    return [word for word in words if word not in ("--json", *NO_COLOUR, *QUIET)]
 
 
 def is_for_agent(words: Sequence[str]) -> bool:
