@@ -124,9 +124,7 @@ class Joiner {
  private:
   using Calls = std::vector<std::pair<const Dump*, std::vector<const Record*>>>;  // of each rank that has the module
 
-  static std::string key_of(const Record& record) {
-    return record.phase + "\n" + record.name() + "\n" + record.op;
-  }
+  static std::string key_of(const Record& record) { return record.phase + "\n" + record.name() + "\n" + record.op; }
 
   void add(const Record& record) {
     const std::string key = key_of(record);
@@ -205,7 +203,7 @@ class Joiner {
     Record made = like;
     made.call = first / group;
     bool has_batch_parts = false;
-    for (auto Record::* which : {&Record::inputs, &Record::parameters, &Record::outputs}) {
+    for (auto Record::*which : {&Record::inputs, &Record::parameters, &Record::outputs}) {
       std::vector<RecordValue> values;
       for (std::size_t i = 0; i < (like.*which).size(); ++i) {
         std::vector<Part> parts;
@@ -347,7 +345,7 @@ class Joiner {
   const OtherSide& others_;
   const NameMap& map_;
   const bool is_a_;
-  std::vector<std::set<std::string>> names_;  // of each rank: phase and module
+  std::vector<std::set<std::string>> names_;                              // of each rank: phase and module
   std::vector<std::map<std::string, std::vector<const Record*>>> calls_;  // of each rank, by key_of
   std::set<std::string> done_, skipped_;
   std::uint64_t held_ = 0, bytes_ = 0;

@@ -197,6 +197,9 @@ ComparedDumps compare_dumps(const std::string& path_a, const std::string& path_b
   }
   const auto about = compare::about_differences(a->about, {}, b->about, {});
   out.document = compare::record_document({in_a, in_b, rows, pairs, about, path_a, path_b}, judgement);
+  if (const std::size_t of_a = dumps_of_ranks(path_a).size(), of_b = dumps_of_ranks(path_b).size();
+      !options.joins_parts && of_a != of_b)
+    out.document["ranks"] = {{"a", of_a}, {"b", of_b}};
   if (options.joins_parts) out.document["joined"] = {{"a", counts_of(a->joined)}, {"b", counts_of(b->joined)}};
   out.code = out.document["verdict"] == "divergence" || out.document["verdict"] == "incomplete" ? kDiverge : kAgree;
   return out;

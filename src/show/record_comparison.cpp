@@ -201,6 +201,9 @@ class RecordComparison {
     if (const auto n = count(c, "by_structure")) line += "; " + grouped(n) + " were matched by class and order";
     if (const auto n = count(c, "other_dtype")) line += "; " + grouped(n) + " have another dtype";
     put("compared", {line}, Tone::kDim);
+    if (const Json& ranks = at(doc_, "ranks"); ranks.is_object())
+      put("", {"of one rank each: A has " + grouped(count(ranks, "a")) + ", B has " + grouped(count(ranks, "b")) +
+               "; --join puts the parts that they hold together"});
     joined("a", "A");
     joined("b", "B");
     if (at(doc_, "has_values") != true)
