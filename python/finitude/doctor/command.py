@@ -9,8 +9,9 @@ import sys
 
 from ..base import screen
 from ..base.option_words import Wrong
+from ..launch import targets
 from ..report import run_folder
-from . import after, first_steps, log_files, registry, source
+from . import after, first_steps, log_files, rank_findings, registry, source
 from .checks import determinism
 from .facts import Steps
 from .options import parse
@@ -58,6 +59,7 @@ class Examination:
         self.findings, self.looked_at, self.not_looked_at, self.trouble = [], [], [], []
         self.logs = []
         self.random = None  # of --random: its calls
+        self.ranks = []  # whose first steps were examined; none: no launcher started this process
 
     def look(self, kind: str, subject: Any) -> None:
         if kind not in self.looked_at:
@@ -87,6 +89,30 @@ class Examination:
                 return
         self.findings.append((check, kind, finding))
 
+    def add_ranks(self, documents: dict[int, dict[str, Any]], own: int) -> None:
+        """What ranks found, this one among them: those that only some have say which."""
+        found, self.ranks = rank_findings.merged(documents)
+        checks = {(c.id, c.looks_at): c for c in registry.all_checks()}
+        self.findings = []
+        for one in found:
+            check = checks.get((one["check"], one["seen_in"]))
+            if check is None or one["verdict"] not in registry.VERDICTS:
+                continue
+            text, evidence = str(one["text"]), dict(one.get("evidence") or {})
+            if one["ranks"] != self.ranks:
+                text += f" (rank {', '.join(map(str, one['ranks']))})"
+                evidence["ranks"] = one["ranks"]
+            finding = registry.Finding(
+                one["verdict"], text, str(one["advice"]), str(one["file"]), int(one["line"]), evidence
+            )
+            self.findings.append((check, one["seen_in"], finding))
+        for rank, document in documents.items():
+            if rank != own:
+                self.not_looked_at += [
+                    {"what": f"{one['what']} of rank {rank}", "why": one["why"]} for one in document["not_looked_at"]
+                ]
+                self.trouble += [f"rank {rank}: {text}" for text in document["trouble"]]
+
     def sorted(self):
         order = {c.id: i for i, c in enumerate(registry.all_checks())}
         return sorted(self.findings, key=lambda f: (registry.VERDICTS.index(f[2].verdict), order[f[0].id]))
@@ -102,6 +128,7 @@ def _document(options, examination):
         "looked_at": examination.looked_at,
         "not_looked_at": examination.not_looked_at,
         **({"logs": examination.logs} if examination.logs else {}),
+        **({"ranks": examination.ranks} if examination.ranks else {}),
         "checks": len({c.id for c in registry.all_checks()}),
         "trouble": examination.trouble,
         **({"random": examination.random} if examination.random is not None else {}),
@@ -152,7 +179,8 @@ def _table(examination, width):
     checks = len({c.id for c in registry.all_checks() if c.looks_at in examination.looked_at})
     counted = ", ".join(f"{n} {v}" for v, n in counts.items() if n) or "nothing found"
     short = "".join(f"; not seen: {one['what']}" for one in examination.not_looked_at if one["what"] != "source")
-    summary = f"{checks} checks of {' and '.join(examination.looked_at)}: {counted}{short}"
+    of_ranks = f" on {len(examination.ranks)} ranks" if examination.ranks else ""
+    summary = f"{checks} checks of {' and '.join(examination.looked_at)}{of_ranks}: {counted}{short}"
     lines.append(_wrapped(summary, 0, width) if screen.is_terminal() else summary)
     if examination.random is not None:
         lines += [_cut(_clean(line), width) for line in _draws(examination.random)]
@@ -283,7 +311,12 @@ def main(words: Sequence[str], newest: Callable[[bool], str | None] = lambda qui
             options.target = newest(options.quiet)
             if options.target is None:
                 return UNREADABLE
-        examination, lacking = Examination(), None
+        if os.path.basename(options.target) in targets.LAUNCHERS or options.target in targets.LAUNCHER_MODULES:
+            raise Wrong(
+                f"{os.path.basename(options.target)} is a launcher; let it start the doctor: "
+                "torchrun --nproc-per-node 2 -m finitude doctor train.py"
+            )
+        examination, lacking, ranks = Examination(), None, None
         if not options.module and not os.path.exists(options.target):
             raise source.Unreadable(f"cannot read {options.target}: No such file or directory")
         logs = [] if options.module else _logs_of(options.target)
@@ -293,6 +326,12 @@ def main(words: Sequence[str], newest: Callable[[bool], str | None] = lambda qui
             _examine_left(options, examination)
         else:
             lacking = _examine_script(options, examination)
+            ranks = rank_findings.meeting()
+            others = ranks.bring(_document(options, examination), options.seconds) if ranks else {}
+            if others is None:  # another rank prints
+                return BAD if examination.is_bad() else lacking or OK
+            if ranks:
+                examination.add_ranks(others, ranks.rank)
     except Wrong as e:
         sys.stderr.write(f"finitude doctor: {e}\n(finitude doctor --help shows the options)\n")
         return USAGE
@@ -312,4 +351,7 @@ def main(words: Sequence[str], newest: Callable[[bool], str | None] = lambda qui
         sys.stderr.write(f"finitude doctor: not seen: {one['what']}: {_clean(one['why'])}\n")
     for one in examination.trouble:
         sys.stderr.write(f"finitude doctor: {_clean(one)}\n")
+    if ranks:
+        sys.stdout.flush()
+        ranks.end()
     return BAD if examination.is_bad() else lacking or OK

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from ..base.plain_json import safe
 from ..errors import Reached
 from ..program import optimizer_members, torch_flags
+from ..program.sharding import is_plain, is_sharded, local_part
 from . import batches, loss_operands, measure, operations, random_calls, wiring
 from .measure import place, rms, statistics, tensors_of
 
@@ -228,6 +229,8 @@ class Look(TorchDispatchMode):
         if self.is_elsewhere():
             return func(*args, **kwargs)
         watcher = operations.WATCHED.get(name)
+        if any(is_sharded(kind) for kind in types):  # to ask for its values would be a collective operation
+            watcher = None
         if watcher is not None and self.backward_depth == 0 and torch.is_grad_enabled():
             self.looking(watcher, self.facts, name, args, kwargs)
         compared = self.compared and len(self.facts["operations"]) < MAX_OPERATIONS
@@ -240,7 +243,8 @@ class Look(TorchDispatchMode):
         if self.random is not None:
             self.looking(self.random.of_operation, func, args, kwargs, out, self.backward_depth > 0)
         if self.backward_depth == 0 and not self.before:  # and not inside a step
-            self.looking(loss_operands.look, self.facts, self.wiring.flow, name, args)
+            if not any(is_sharded(kind) for kind in types):
+                self.looking(loss_operands.look, self.facts, self.wiring.flow, name, args)
             self.looking(self.wiring.operation, name, args, kwargs, out, torch.is_grad_enabled())
         return out
 
@@ -261,7 +265,7 @@ class Look(TorchDispatchMode):
     def _backward_begins(self, args):
         roots = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
         self.wiring.backward_begins([r for r in roots if isinstance(r, torch.Tensor)])
-        values = [float(r) for r in roots if isinstance(r, torch.Tensor) and r.numel() == 1]
+        values = [float(r) for r in roots if is_plain(r) and r.numel() == 1]
         device = roots[0].device.type if roots and isinstance(roots[0], torch.Tensor) else "cpu"
         # The state that every node of this backward sees, however it was set.
         inside = any(
@@ -319,11 +323,13 @@ class Look(TorchDispatchMode):
         self, parameters: Sequence[Tensor], result: Any, max_norm: float, by: str, norm_type: float = 2.0
     ) -> None:
         with_grad = [p for p in parameters if p.grad is not None]
+        # Of gradients in parts over ranks the norm is known to no single one.
+        of_parts = any(is_sharded(type(t)) for t in (result, *with_grad))
         self.event(
             "clip",
-            norm=float(result) if isinstance(result, torch.Tensor) else None,
+            norm=float(result) if isinstance(result, torch.Tensor) and not of_parts else None,
             max_norm=float(max_norm),
-            by=by,
+            by="parts" if of_parts else by,
             norm_type=float(norm_type),
             parameters=len(parameters),
             gradients=len(with_grad),
@@ -365,7 +371,7 @@ class Look(TorchDispatchMode):
         self.event("step", ordinal=ordinal, step=step, owned=found["owned"][:64])
         self.facts["steps"].append(found)
         self.before[ordinal] = [
-            (p.detach().clone(), p._version, self._had_gradient(p)) for p in parameters[:MAX_PARAMETERS]
+            (local_part(p).clone(), p._version, self._had_gradient(p)) for p in parameters[:MAX_PARAMETERS]
         ]
         self.write(safe(self.facts))
 
@@ -387,7 +393,7 @@ class Look(TorchDispatchMode):
         """Of half-precision weights, which elements have one: an update may be too small for them."""
         if p.dtype not in (torch.float16, torch.bfloat16) or p.grad is None or p.grad.layout != torch.strided:
             return None
-        return p.grad != 0
+        return local_part(p.grad) != 0
 
     def after_step(self, optimizer: Optimizer) -> None:
         ordinal = self.ordinals.get(id(optimizer))
@@ -400,7 +406,7 @@ class Look(TorchDispatchMode):
         changed, bad, kept, had, still, written = [], [], [], 0, 0, 0
         mine = [s for s in self.facts["steps"] if s["ordinal"] == ordinal][-1]
         for one, p, (was, version, gradient) in zip(mine["parameters"], parameters, before):
-            now = p.detach()
+            now = local_part(p)
             moved += float((now.double() - was.double()).square().sum())
             size += float(was.double().square().sum())
             written += p._version != version

@@ -11,6 +11,7 @@ import torch
 
 from .. import _native
 from ..base import _places
+from ..program.sharding import local_part
 from ..program.state_format import content
 
 TYPE_CHECKING = False
@@ -56,8 +57,9 @@ def dtype(t: Tensor) -> str:
 
 
 def statistics(t: Tensor) -> dict[str, Any] | None:
-    """Counts and range of a tensor as plain numbers; None for one without memory to read."""
-    t = t.detach()
+    """Counts and range of a tensor as plain numbers, of a DTensor those of the part of this rank; None for one without
+    memory to read."""
+    t = local_part(t)
     if t.device.type not in ("cpu", "meta"):
         t = t.cpu()
     if t.is_floating_point() or t.is_complex():
@@ -92,11 +94,13 @@ def tensors_of(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str
 
 
 def has_memory(t: Tensor) -> bool:
-    """Are there elements to read? Wrapped, fake, nested, sparse and meta tensors have none, or not here."""
+    """Are there elements to read? Wrapped, fake, nested, sparse and meta tensors have none, or not here; FSDP2 frees
+    the memory of parameters that it has gathered."""
     if t.layout != torch.strided or t.device.type == "meta" or t.is_nested:
         return False
     try:
-        t.data_ptr()
+        if local_part(t).data_ptr() == 0 and t.numel():
+            return False
     except (RuntimeError, NotImplementedError):
         return False
     return True
@@ -106,7 +110,7 @@ def fingerprint(t: Tensor) -> str:
     """Equal for equal bytes; "" where there are none to read."""
     if not has_memory(t):
         return ""
-    head = t.detach().flatten()[: HASHED // max(t.element_size(), 1)].cpu().contiguous()
+    head = local_part(t).flatten()[: HASHED // max(t.element_size(), 1)].cpu().contiguous()
     return hashlib.blake2b(content(head) + repr(tuple(t.shape)).encode(), digest_size=8).hexdigest()
 
 
@@ -137,7 +141,8 @@ def batch(name: str, t: Tensor, indices: Sequence[Any]) -> dict[str, Any] | None
     one.update({k: s[k] for k in ("nan", "inf", "min", "max")})
     if t.dim() < 1 or not t.numel() or not (t.is_floating_point() or t.is_complex()):
         return one
-    rows = t.detach().reshape(t.shape[0], -1)
+    t = local_part(t)
+    rows = t.reshape(t.shape[0], -1)
     if s["nan"] or s["inf"]:
         one["rows"] = (~torch.isfinite(rows).all(dim=1)).nonzero().flatten().tolist()[:64]
     if t.dim() > 1 and rows.shape[1] >= FEW:
@@ -160,7 +165,7 @@ def parameter(name: str, p: Tensor, scale: float) -> dict[str, Any]:
     g = p.grad
     if g is None or g.layout != torch.strided or not (s := statistics(g)):
         return one
-    flat = g.detach().flatten()[:SAMPLE].double().abs()
+    flat = local_part(g).flatten()[:SAMPLE].double().abs()
     small = (flat > 0) & (flat * scale < HALF_NORMAL)
     one["grad"] = {
         "dtype": dtype(g),

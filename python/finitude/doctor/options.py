@@ -25,6 +25,7 @@ OPTIONS = (
 VALUES = ("--steps", "--seconds", "--rules", "--repeat")
 HELP = """usage: finitude doctor [options] script.py [args]        before a run
        finitude doctor [options] -m module [args]
+       torchrun ... -m finitude doctor [options] script.py    of all ranks
        finitude doctor [options] [RUN|CAPSULE]           of what a run left: its
                   directory, a report, a ring, a capsule (a folder, or one file
                   made by finitude pack); of nothing: the newest run

@@ -6,6 +6,7 @@ import weakref
 
 import torch
 
+from ..program.sharding import local_part
 from . import measure
 
 TYPE_CHECKING = False
@@ -31,7 +32,7 @@ class Ties:
         for p in parameters:
             if not measure.has_memory(p) or not p.numel():
                 continue
-            key = (p.device, p.data_ptr(), p.numel())
+            key = (p.device, local_part(p).data_ptr(), p.numel())
             if key in seen and len(self.facts["ties"]) < MAX_FACTS:
                 self.facts["ties"].append([seen[key], names[id(p)]])
             seen.setdefault(key, names[id(p)])
@@ -55,13 +56,14 @@ class Ties:
         layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and id(m.weight) in names]
         for table in tables:
             for layer in layers:
-                one, other = table.weight, layer.weight
+                one, other = local_part(table.weight), local_part(layer.weight)
                 is_pair = one is not other and one.shape == other.shape and one.numel() >= SMALLEST
                 if not is_pair or not measure.has_memory(one) or one.data_ptr() == other.data_ptr():
                     continue
                 if torch.equal(one, other) and bool((one != one.flatten()[0]).any()):
-                    fact = {"embedding": names[id(one)], "layer": names[id(other)], "numel": one.numel()}
-                    self.pairs.append((weakref.ref(one), weakref.ref(other), fact))
+                    pair = table.weight, layer.weight
+                    fact = {"embedding": names[id(pair[0])], "layer": names[id(pair[1])], "numel": one.numel()}
+                    self.pairs.append((weakref.ref(pair[0]), weakref.ref(pair[1]), fact))
 
     def over(self) -> None:
         """After a step: which pairs differ by now."""
@@ -69,4 +71,4 @@ class Ties:
         for one, other, fact in self.pairs[:MAX_FACTS]:
             a, b = one(), other()
             if a is not None and b is not None:
-                self.facts["copies"].append({**fact, "differ": not torch.equal(a, b)})
+                self.facts["copies"].append({**fact, "differ": not torch.equal(local_part(a), local_part(b))})

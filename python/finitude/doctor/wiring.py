@@ -8,6 +8,7 @@ import weakref
 
 import torch
 
+from ..program.sharding import local_part
 from . import flow as flows, measure, ties
 from .measure import place, tensors_of
 
@@ -24,7 +25,8 @@ MODAL = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchN
 
 
 def _not_zero(gradient):
-    return gradient is not None and (gradient.layout != torch.strided or bool(gradient.any()))
+    """Of a DTensor what this rank holds: an observer makes no collective operation."""
+    return gradient is not None and (gradient.layout != torch.strided or bool(local_part(gradient).any()))
 
 
 # Values at which their derivative is zero.

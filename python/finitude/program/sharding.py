@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import torch
+
 from .. import _native
 
 TYPE_CHECKING = False
@@ -11,6 +13,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..base.types import Tensor
+
+
+def is_sharded(kind: type) -> bool:
+    """Is it the class of DTensors?"""
+    return kind.__name__ == "DTensor"
+
+
+def is_plain(value: Any) -> bool:
+    """A tensor of which this process holds all."""
+    return isinstance(value, torch.Tensor) and not is_sharded(type(value))
 
 
 def local_part(tensor: Tensor) -> Tensor:

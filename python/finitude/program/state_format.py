@@ -105,7 +105,8 @@ def content(tensor: Tensor) -> bytes:
     program to resize the storage, as FSDP2 does."""
     try:
         plain = _native.local_of(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous()
-        return ctypes.string_at(plain.data_ptr(), plain.numel() * plain.element_size()) if plain.numel() else b""
+        address = plain.data_ptr() if plain.numel() else 0  # 0 also where FSDP2 has freed it
+        return ctypes.string_at(address, plain.numel() * plain.element_size()) if address else b""
     except (RuntimeError, NotImplementedError):
         return b""
 

@@ -105,7 +105,7 @@ def _bits(tensor, integer):
     as a NumPy array of torch, which forbids the program to resize the storage."""
     import numpy
 
-    if not tensor.numel():
+    if not tensor.numel() or not tensor.data_ptr():
         return numpy.zeros(0, integer)
     width = tensor.element_size()
     strides = [stride * width for stride in tensor.stride()]
