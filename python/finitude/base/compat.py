@@ -152,6 +152,21 @@ def group_store() -> Any:
         return None
 
 
+def process_groups() -> list[tuple[str, str, str, list[int]]]:
+    """(name, description, backend, ranks of the run) of each process group that this process is in. Private names,
+    unchanged 2.7 to 2.13; nothing where torch has others."""
+    module: Any = sys.modules.get("torch.distributed.distributed_c10d")
+    found = []
+    try:
+        for group, name in list(module._world.pg_names.items()):
+            backend, ranks = module._world.pg_map[group][0], module._world.pg_group_ranks[group]
+            description = getattr(group, "group_desc", "") or ""
+            found.append((str(name), str(description), str(backend), sorted(ranks, key=ranks.__getitem__)))
+    except (AttributeError, KeyError, TypeError, RuntimeError):
+        return []
+    return found
+
+
 def set_names(frame: FrameType, names: Mapping[str, Any], kinds: Container[type]) -> None:
     """Binds names of a suspended generator's frame again. kinds: of values that `f_locals` may still hold before
     3.13, where it is a dict that lives as long as the frame."""

@@ -13,7 +13,7 @@ import time
 import torch
 
 from .. import _native
-from ..base import git, plain_json, secrets, sources
+from ..base import compat, git, plain_json, secrets, sources
 from ..base.plain_json import is_plain, safe
 from ..base.say import say
 from ..program import optimizer_members, ranks, step_start_state, torch_flags
@@ -30,6 +30,7 @@ MOST_OF_FIRST = 1 << 30  # bytes of the tape of a first step
 REPLAY_BELOW = 16 << 20  # bytes of inputs: a replay to check the capsule takes no longer than a step of such a size
 HURRIED_SECONDS = 5  # that a program which was asked to end waits for what is being written
 CONTINUES = ("skip", "warn", "rollback")  # policies under which the program continues after an alarm
+GROUP_KEYS = "name", "description", "backend", "ranks"  # of a process group, in capsule.json
 PLAYER = os.path.join(os.path.dirname(_native.__file__), "finitude-replay")
 FINE = (
     "identical",
@@ -297,6 +298,7 @@ def _about(alarm, report, redact):
         "micro_batch": alarm.get("micro_batch", 0),
         "rank": alarm.get("rank", 0),
         "ranks": ranks.world()[1],
+        "groups": [dict(zip(GROUP_KEYS, one)) for one in compat.process_groups()],
         "optimizer": alarm.get("optimizer", ""),
         "alarm": alarm,
         "flags": torch_flags.flags(),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from ..base import option_words, programs, screen
-from . import standard_streams, without_python
+from . import replay_ranks, standard_streams, without_python
 from .table import DIFF_FLAGS, DIFF_OPTIONS, QUIET, REPLAY_FLAGS, REPLAY_OPTIONS
 
 TYPE_CHECKING = False
@@ -84,6 +84,13 @@ def replay(rest):
 
         return trial.main(rest)
     rest = [word for word in rest if word != "--json" and word not in QUIET]
+    ranks = None
+    if capsule is not None and not is_wrong:
+        try:
+            ranks = replay_ranks.manifest_of(capsule)
+        except (OSError, ValueError) as e:
+            sys.stderr.write(f"finitude: {_printable(capsule)} cannot be read: {_printable(str(e))}\n")
+            return EXIT_INPUT
     if as_json and any(word.partition("=")[0] == "--break" for word in rest):
         sys.stderr.write(
             "finitude: --break is a prompt: leave --json out\n(finitude replay --help shows the options)\n"
@@ -95,7 +102,10 @@ def replay(rest):
     from ..capsules import libraries
 
     try:
-        code, out, err, stopped = _native.replay_command(libraries.imported(rest))
+        rest = libraries.imported(rest)
+        if ranks is not None and capsule is not None:
+            return replay_ranks.each_alone(capsule, ranks, rest, _native.replay_command, quiet, as_json)
+        code, out, err, stopped = _native.replay_command(rest)
     except libraries.Cannot as e:
         sys.stderr.write(f"finitude: {e}\n")
         return e.code

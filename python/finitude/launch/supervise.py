@@ -15,6 +15,7 @@ import sys
 import time
 
 from ..base import family, pages, say, secrets
+from ..capsules import step_manifest
 from ..report import merge
 from ..rerun import restart_ranks
 from . import witness
@@ -141,12 +142,24 @@ class Run:
             document = self.document(members)
             pages.print_explained(document)
             text, places = self._write(members, document)
+        self._say_steps(members)
         page = self._html(members, text)
         is_well = document["outcome"] == "clean" and not document["failures"]
         # In a trial of `replay --with` the verdict is reported.
         if not os.environ.get(family.INJECT) and not (self.settings.quiet and is_well):
             shown = [os.path.relpath(path) if path else "" for path in (places[0] if places else "", page)]
             say.say(merge.closing_line(document, 0, *shown) + "\n")
+
+    def _say_steps(self, members: list[Member]) -> None:
+        """One manifest of each bad step, and what may be done with the capsules of its ranks. A failure costs that
+        alone."""
+        try:
+            paths = [] if os.environ.get(family.INJECT) else step_manifest.write(self.directory, members)
+            for path in paths[-1:]:
+                shown = os.path.relpath(path)
+                say.say(f"finitude: {step_manifest.one_line(shown, step_manifest.read(path))}\n")
+        except Exception as e:
+            say.say(f"finitude: warning: the capsules of the ranks are not listed: {type(e).__name__}: {e}\n")
 
     def _write(self, members: list[Member], document: Document) -> tuple[str, list[str]]:
         text = pages.as_json(document)
