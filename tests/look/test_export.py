@@ -126,7 +126,7 @@ def test_a_missing_package_is_named(run, monkeypatch, capsys):
         raise ModuleNotFoundError("no", name="pyarrow.parquet")
 
     monkeypatch.setitem(command.FILES, "parquet", (missing, "pyarrow"))
-    assert command.main([str(run), "--to", "parquet", "-o", "x"], lambda quiet: ([], 3)) == 4
+    assert command.main([str(run), "--to", "parquet", "-o", "x"], lambda quiet: ([], 3), lambda *_: (0, [])) == 4
     assert capsys.readouterr().err == "finitude: --to parquet needs the package pyarrow: pip install pyarrow\n"
 
 
@@ -135,7 +135,7 @@ def test_a_package_that_fails_is_reported(run, monkeypatch, capsys):
         raise RuntimeError("of its own")
 
     monkeypatch.setitem(command.FILES, "wandb", (fails, "wandb"))
-    assert command.main([str(run), "--to", "wandb", "-o", "x"], lambda quiet: ([], 3)) == 4
+    assert command.main([str(run), "--to", "wandb", "-o", "x"], lambda quiet: ([], 3), lambda *_: (0, [])) == 4
     assert capsys.readouterr().err == "finitude: wandb could not write it: RuntimeError: of its own\n"
 
 
@@ -187,4 +187,4 @@ def test_the_newest_run_is_taken(run, tmp_path):
 
 def test_every_format_is_in_the_help():
     assert all(form in options.HELP for form in options.FORMATS)
-    assert {*command.TEXTS, *command.FILES, "prometheus"} == set(options.FORMATS)
+    assert {*command.TEXTS, *command.FILES, "prometheus", "dcp"} == set(options.FORMATS)

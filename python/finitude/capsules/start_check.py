@@ -33,6 +33,23 @@ def _is_tensor(record):
         and isinstance(record.get("shape"), list)
         and len(record["shape"]) <= 64
         and all(_is_count(size) for size in record["shape"])
+        and ("part" not in record or _is_part(record["part"], record["shape"]))
+    )
+
+
+def _is_part(part, whole):
+    """Of a tensor that several ranks hold: it lies within the whole."""
+    if not isinstance(part, dict) or type(part.get("is_partial")) is not bool:
+        return False
+    shape, begins = part.get("shape"), part.get("begins")
+    if not isinstance(shape, list) or len(shape) != len(whole) or not all(map(_is_count, shape)):
+        return False
+    if begins is None:
+        return True
+    return (
+        isinstance(begins, list)
+        and len(begins) == len(whole)
+        and all(_is_count(b) and b + n <= size for b, n, size in zip(begins, shape, whole))
     )
 
 

@@ -240,7 +240,13 @@ def doctor(rest):
 def export(rest):
     from ..export import command
 
-    return command.main(rest, lambda quiet: newest("run", 1, quiet))
+    return command.main(rest, lambda quiet: newest("run", 1, quiet), write_dcp)
+
+
+def write_dcp(path, output):
+    from . import export_dcp
+
+    return export_dcp.write(path, output)
 
 
 def rows(rest):

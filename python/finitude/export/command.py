@@ -42,13 +42,18 @@ def _parsed(rest):
         raise option_words.Wrong(f"--to takes {', '.join(FORMATS)}" + (f", not {form!r}" if form else ""))
     if len(words.paths) > 1:
         raise option_words.Wrong("one run at a time")
-    if form in FILES and not output:
+    if form in (*FILES, "dcp") and not output:
         raise option_words.Wrong(f"--to {form} needs -o PATH")
     return words.paths, form, output, words.has("--quiet")
 
 
-def main(rest: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) -> int:
-    """newest(is quiet): the path of the newest run, or none and the exit code."""
+def main(
+    rest: Sequence[str],
+    newest: Callable[[bool], tuple[list[str], int]],
+    write_dcp: Callable[[str, str], tuple[int, list[str]]],
+) -> int:
+    """newest(is quiet): the path of the newest run, or none and the exit code. write_dcp(path, output): of --to dcp;
+    the exit code, and what is to be said."""
     if any(word in ("-h", "--help") for word in rest):
         sys.stdout.write(HELP)
         return 0
@@ -61,6 +66,11 @@ def main(rest: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) -
         paths, code = newest(quiet)
         if not paths:
             return code
+    if form == "dcp":
+        code, notes = write_dcp(paths[0], output)
+        if code != 0 or not quiet:
+            sys.stderr.writelines(f"finitude: {printable(note)}\n" for note in notes)
+        return code
     run = next(iter(runs.found(paths[0])), "")
     try:
         if not run:

@@ -1,6 +1,6 @@
 """The options of `finitude export`; in a file without imports, so that completion stays fast."""
 
-FORMATS = ("csv", "jsonl", "parquet", "tensorboard", "wandb", "mlflow", "png", "prometheus")
+FORMATS = ("csv", "jsonl", "parquet", "tensorboard", "wandb", "mlflow", "png", "prometheus", "dcp")
 OPTIONS = ("--to", "--output", "--quiet")
 HELP = """usage: finitude export [RUN] --to FORMAT [-o PATH] [-q]
 Writes the series of a run (loss, norms, largest gradients and weights) in the
@@ -17,6 +17,10 @@ running; its steps so far are written.
                       mlflow       needs mlflow; PATH is a store of runs
                       png          needs matplotlib; a picture of loss, norm
                                    and learning rate with what happened
+                      dcp          weights and optimizer state with which the
+                                   last bad step began, as a checkpoint of
+                                   torch.distributed.checkpoint in PATH; RUN may
+                                   be a capsule, or step-NNNNNN.json
   -o, --output PATH   where it goes; standard output by default (csv, jsonl,
                       prometheus), else it has to be named
   -q, --quiet         no notes on stderr, only failures

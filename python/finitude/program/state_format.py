@@ -11,6 +11,7 @@ import math
 import torch
 
 from .. import _native
+from . import sharding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,6 +79,12 @@ class Tensors:
             name = f"ordered.{name}"  # the tape has what lies in memory, in the order in which it does
         if name not in self.specs:
             self.specs[name] = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+            if place := sharding.place(tensor):
+                self.specs[name]["part"] = {
+                    "shape": list(local.shape),
+                    "begins": place.get("begins"),
+                    "is_partial": place.get("is_partial", False),
+                }
             self.files.append((name, word, plain))
         return name
 
