@@ -32,6 +32,17 @@ void not_yet_written(TensorUse& use) {
   use.bad_rows.clear();
 }
 
+// The counts of the values that came are those of another time than the counts of zeros and subnormals: together they
+// are never more than there are values, which every reader of statistics takes for granted.
+void keep_within_total(sense::Health& h) {
+  if (h.numel == 0) return;
+  h.nan = std::min(h.nan, h.numel);
+  h.pos_inf = std::min(h.pos_inf, h.numel - h.nan);
+  h.neg_inf = std::min(h.neg_inf, h.numel - h.nan - h.pos_inf);
+  h.zero = std::min(h.zero, h.finite());
+  h.subnormal = std::min(h.subnormal, h.finite() - h.zero);
+}
+
 bool has_no_caller(const Op& op) { return op.stack == kNone && op.node == kNone && !op.is_node; }
 
 // What a wait hands on was written by the call that it waited for: to the wait it was given, however late it came.
@@ -155,6 +166,7 @@ void LateWrites::looked_at(std::vector<Op>& ops, const TensorUse& use, bool afte
       out.health.nan = std::max(out.health.nan, use.health.nan);
       out.health.pos_inf = std::max(out.health.pos_inf, use.health.pos_inf);
       out.health.neg_inf = std::max(out.health.neg_inf, use.health.neg_inf);
+      keep_within_total(out.health);
     }
   }
 }

@@ -120,6 +120,18 @@ TEST_F(LateWritesTest, ASinkIsALookToo) {
   EXPECT_EQ(nan_of(sink_.take(), 0), 4u);
 }
 
+// A bucket of DDP that was mostly zeros, of which a gradient that is read is all NaN.
+TEST_F(LateWritesTest, CountsOfAPartStayWithinTheWhole) {
+  SeenTensor bucket = part();
+  bucket.use.health.zero = 3;
+  bucket.use.health.subnormal = 1;
+  run("c10d::allreduce_", {bucket}, {bucket});
+  run("aten::mul", {part(2, 0, 8)}, {part(2, 0, 8, 1)});
+  const sense::Health& h = sink_.take().ops[0].outputs[0].health;
+  EXPECT_EQ(h.nan, 2u);
+  EXPECT_LE(h.nan + h.pos_inf + h.neg_inf + h.zero + h.subnormal, h.numel);
+}
+
 TEST_F(LateWritesTest, WhatIsReceivedIsAnInputOnly) {
   run("c10d::recv_", {part()}, {});
   run("aten::mul", {part(4)}, {});

@@ -3,8 +3,11 @@
 import pathlib
 
 import pytest
-import torch  # noqa: F401  its libraries
+import torch
+import torch.distributed.checkpoint as dcp
 
+from finitude.capsules import step_manifest
+from finitude.cli import export_dcp, offline
 from helpers import LIMIT
 from process_support import cold, launcher
 
@@ -20,13 +23,44 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_each_names_line_and_rank(tmp_path, name):
+def test_each_names_line_and_rank(tmp_path, capsys, name):
     line, phases = PROGRAMS[name]
     got = cold(tmp_path, *launcher(tmp_path, 2), str(EXAMPLES / f"{name}.py"), "--nan", limit=3 * LIMIT)
     births = {a["rank"]: a["births"][0] for a in got.alarms if a["step"] == 6}
     assert {rank: birth["phase"] for rank, birth in births.items()} == phases, got.text()
     assert all(line in b["source"] for b in births.values() if b["phase"] == "forward"), births
     assert got.code != 0
+    (run,) = (tmp_path / "finitude-runs").iterdir()
+    assert_each_rank_replays(run, phases, capsys)
+    for alarm in got.alarms:
+        if alarm["step"] == 6 and phases[alarm["rank"]] == "communication":
+            assert f"came from rank {1 - alarm['rank']}, where aten::" in alarm["cause"]["text"], alarm["cause"]
+    if name == "fsdp2":
+        assert_exports_whole_state(run, tmp_path / "dcp")
+
+
+def assert_each_rank_replays(run, phases, capsys):
+    """By itself, with the recorded results of its collective operations."""
+    document = step_manifest.read(run / "step-000006.json")
+    assert {one["rank"]: one["first"] for one in document["ranks"]} == {r: p == "forward" for r, p in phases.items()}
+    assert document["groups"][0]["ranks"] == [0, 1] and all(one["capsule"] for one in document["ranks"]), document
+    capsys.readouterr()
+    assert offline.replay([str(run)]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "identical" in line]
+    assert [line.split(": ")[:2] for line in said] == [["rank 0", "identical"], ["rank 1", "identical"]]
+
+
+def assert_exports_whole_state(run, folder):
+    code, notes = export_dcp.write(str(run), str(folder))
+    assert code == 0, notes
+    into = {
+        "model": {"up.weight": torch.full((32, 8), torch.nan)},
+        "optimizer": {"state": {"up.weight": {"exp_avg": torch.full((32, 8), torch.nan)}}},
+    }
+    dcp.load(into, checkpoint_id=folder, no_dist=True)
+    assert all(
+        t.isfinite().all() for t in (into["model"]["up.weight"], into["optimizer"]["state"]["up.weight"]["exp_avg"])
+    )
 
 
 def test_a_healthy_one_is_silent(tmp_path):
