@@ -64,6 +64,14 @@ def test_manifest_names_capsules_and_who_was_first(tmp_path):
     assert line.startswith("step 2: capsules of 2 of 3 ranks in") and line.endswith("came from rank 1")
 
 
+def test_finite_rank_without_capsule_says_so(tmp_path):
+    found = run_of(tmp_path)
+    document = found[2].document
+    document["watched"]["not_watched"], document["alarms"][0]["births"] = [], []
+    (path,) = step_manifest.write(str(tmp_path), found)
+    assert step_manifest.read(path)["ranks"][2]["why"].startswith("what this rank held was finite")
+
+
 def test_one_process_has_no_manifest(tmp_path):
     shutil.copytree(CAPSULE, tmp_path / "rank-0" / "step-000002")
     said = alarm("log-of-zero", "forward", str(tmp_path / "rank-0" / "step-000002"))

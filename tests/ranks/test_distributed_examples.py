@@ -7,7 +7,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from finitude.capsules import step_manifest
-from finitude.cli import export_dcp, offline
+from finitude.cli import export_dcp, offline, replay_ranks
 from helpers import LIMIT
 from process_support import cold, launcher
 
@@ -44,6 +44,9 @@ def assert_each_rank_replays(run, phases, capsys):
     document = step_manifest.read(run / "step-000006.json")
     assert {one["rank"]: one["first"] for one in document["ranks"]} == {r: p == "forward" for r, p in phases.items()}
     assert document["groups"][0]["ranks"] == [0, 1] and all(one["capsule"] for one in document["ranks"]), document
+    (run / "step-000006.json").unlink()  # as where the launcher was killed
+    _, made = replay_ranks.manifest_of(str(run))
+    assert made == {key: value for key, value in document.items() if key not in ("checksum", "has_checksum")}
     capsys.readouterr()
     assert offline.replay([str(run)]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if "identical" in line]

@@ -208,11 +208,13 @@ def _why_missing(rank, found, ranked):
     if found is None:
         missing = next((one.missing for one in of_rank if one.missing), "")
         return f"it left no report: {missing}"[:MAX_TEXT] if missing else "it reported no alarm at this step"
-    prefix = f"a capsule of step {found[1]['step']}: "
+    alarm, prefix = found[1], f"a capsule of step {found[1]['step']}: "
     listed = (found[0].document or {}).get("watched", {}).get("not_watched") or []
-    return next(
-        (text[len(prefix) :][:MAX_TEXT] for text in listed if text.startswith(prefix)), "the step was not run again"
-    )
+    if (text := next((text for text in listed if text.startswith(prefix)), None)) is not None:
+        return text[len(prefix) :][:MAX_TEXT]
+    if (alarm.get("cause") or {}).get("class") == "other-rank" and not alarm.get("births"):
+        return "what this rank held was finite, so its step was not recorded"
+    return "its step was not run again"
 
 
 def _groups(abouts, size):
