@@ -6,6 +6,8 @@ import atexit
 import difflib
 import functools
 import math
+import os
+import sys
 
 import torch  # the engine's libraries must be loaded first
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         TextPath,
     )
 
+SITE = os.sep + "site-packages" + os.sep
 _begun: Any = None  # the session that `watch` began last
 
 
@@ -300,7 +303,7 @@ def watch(
             _name_unused(session.config, options)
     else:
         global _begun
-        session, owner = Session(config.load(options)), True
+        session, owner = Session(config.load(options), _program(), sys.orig_argv), True
         if session.config.seed:
             seeding.seed_all(int(session.config.seed))
         if _begun is None:
@@ -326,6 +329,13 @@ def watch(
     for one in optimizers:
         session.on_created(one)
     return Watch(session, owner)
+
+
+def _program() -> str:
+    """The file of the program; "" for a notebook, a prompt, or a program of a package."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    path = os.path.abspath(file) if file else ""
+    return path if os.path.isfile(path) and SITE not in path else ""
 
 
 def _name_unused(now: Config, options: dict[str, Any]) -> None:
