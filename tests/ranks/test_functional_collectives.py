@@ -2,6 +2,7 @@
 those that give each rank the values of all, its own among them: the rank that made a bad value comes first, and the
 other one names it."""
 
+import json
 import pathlib
 
 import pytest
@@ -75,6 +76,11 @@ def test_sender_comes_first_and_receiver_names_it(tmp_path):
         for step in steps
         for one in ((step, 1, "division-by-zero", "forward"), (step, 0, "other-rank", "communication"))
     ], got.text()
+    kept = [json.loads(path.read_text()) for path in tmp_path.glob("finitude-runs/*/rank-*/step-*/capsule.json")]
+    assert {about["rank"] for about in kept} == {0, 1} and {about["replay"] for about in kept} == {"identical"}, [
+        (about["rank"], about["step"], about["replay"]) for about in kept
+    ]
+    assert len(kept) == len(alarms)
     for sender, receiver in zip(got.alarms[::2], got.alarms[1::2]):
         assert pathlib.Path(receiver["births"][0]["file"]).name == "train.py", receiver["births"]
         assert sender["births"][0]["op"] == "aten::div" and "the division" in sender["births"][0]["source"]

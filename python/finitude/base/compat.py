@@ -160,6 +160,8 @@ def process_groups() -> list[tuple[str, str, str, list[int]]]:
     try:
         for group, name in list(module._world.pg_names.items()):
             backend, ranks = module._world.pg_map[group][0], module._world.pg_group_ranks[group]
+            if backend == "undefined":  # one for each type of device
+                backend = module._world.pg_backend_config[group]
             description = getattr(group, "group_desc", "") or ""
             found.append((str(name), str(description), str(backend), sorted(ranks, key=ranks.__getitem__)))
     except (AttributeError, KeyError, TypeError, RuntimeError):
