@@ -202,6 +202,7 @@ void Sweep::start(OpId id) {
 Range Sweep::given_around(OpId id) const {
   for (OpId at = parent_of(trace_, id); at != kNone; at = parent_of(trace_, at)) {
     if (!is_dispatcher_op(trace_.ops[at]) || !trace_.ops[at].name.starts_with("aten::")) break;
+    if (skips_nan(trace_.ops[at])) break;  // nanmean of nothing but NaN is a division by a count of 0
     if ((labels_of(flow_, flow_.op_reads[at]) & kAnyDamage) != 0) return flow_.op_reads[at];
   }
   return {};

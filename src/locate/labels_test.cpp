@@ -10,6 +10,7 @@ namespace {
 using record::Origin;
 using testing::kClean;
 using testing::kMinusInfValue;
+using testing::kNanValue;
 using testing::Tensor;
 using testing::TraceBuilder;
 
@@ -35,6 +36,24 @@ TEST(Labels, PartOfAnOperatorGivenBadValues) {
   EXPECT_EQ(b.trace.ops[found.births[0].op].name, "aten::log");
   TraceBuilder sound;
   EXPECT_EQ(sound.trace.ops[log_of_sum(sound, false).births.at(0).op].name, "aten::log_");
+}
+
+// NaN marks what is missing, and nanmean leaves it out: of a row with nothing else it divides by a count of 0.
+TEST(Labels, MeanOfNothingButNanIsABirth) {
+  for (const char* name : {"aten::nanmean", "aten::mean"}) {
+    TraceBuilder b;
+    const Tensor x = b.storage(Origin::kBatch), sum = b.storage(), count = b.storage(), out = b.storage();
+    {
+      auto outer = b.op(name);
+      outer.in(x, kNanValue).out(out, kNanValue);
+      b.op("aten::nansum").in(x, kNanValue).out(sum).end();
+      b.op("aten::div").in(sum).in(count).out(out, kNanValue).end();
+    }
+    b.sink("loss", out, kNanValue);
+    const Located found = locate(b.trace);
+    ASSERT_EQ(found.births.size(), 1u) << name;
+    EXPECT_EQ(found.births[0].kind, std::string(name) == "aten::nanmean" ? "forward" : "data");
+  }
 }
 
 }  // namespace

@@ -168,6 +168,11 @@ bool is_item(const record::Op& op) noexcept {
   return name == "item" || name == "_local_scalar_dense";
 }
 
+bool skips_nan(const record::Op& op) noexcept {
+  const auto name = base_name(op.name);
+  return name == "nanmean" || name == "nansum";
+}
+
 bool takes_only_the_shape(const record::Op& op) noexcept {
   const auto name = base_name(op.name);
   return name.ends_with("_like") || name.starts_with("new_");
