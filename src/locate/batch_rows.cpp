@@ -97,6 +97,29 @@ bool loses(const Op& op) {
   });
 }
 
+// Sums the rows that have one index: what it gives has a row for each group.
+bool makes_groups(const Op& op) {
+  constexpr std::array<std::string_view, 5> kGroups = {"index_add", "index_reduce", "scatter_add", "scatter_reduce",
+                                                       "segment_reduce"};
+  if (!listed(kGroups, op)) return false;
+  const std::size_t rank = op.outputs.empty() ? 0 : op.outputs[0].shape.size();
+  return std::ranges::any_of(op.scalars, [&](const auto& scalar) {
+    return (scalar.arg == "dim" || scalar.arg == "axis") && dims(scalar, rank) == std::vector<std::int64_t>{0};
+  });
+}
+
+// Does arithmetic take each row of it, of what is no data, along with one of the result (points, that a mask of the
+// program's own is multiplied with)? Not an expanded one, whose rows are one.
+bool has_a_row_for_each(const TensorUse& in, const Op& op) {
+  constexpr std::array<std::string_view, 5> kRowByRow = {"add", "sub", "mul", "div", "pow"};
+  if (!listed(kRowByRow, op) || first_size(in) < 2) return false;
+  std::int64_t bytes = static_cast<std::int64_t>(sense::info(in.dtype).size_bytes);
+  for (const std::int64_t size : in.shape) bytes *= size;
+  return in.end - in.begin >= bytes && std::ranges::any_of(op.outputs, [&](const TensorUse& out) {
+           return out.shape.size() == in.shape.size() && first_size(out) == first_size(in);
+         });
+}
+
 // Takes as many rows as there were, as a list of numbers says (x[torch.randperm(len(x))]). Two lists pick elements, row
 // by row.
 bool may_shuffle(const Op& op) {
@@ -152,7 +175,7 @@ class Follow {
   void step(const Op& op) {
     const bool product = is_left_only(op), biased = base_name(op.name).starts_with("add");
     State made;
-    bool any_input = false, any_rows = false;
+    bool any_input = false, any_rows = false, pairs_with_weight = false;
     const TensorUse* left = nullptr;
     for (const TensorUse& in : op.inputs) {
       if (in.storage >= whole_.size() || (in.written && in.arg == "out")) continue;
@@ -167,7 +190,10 @@ class Follow {
         made.lost = state.lost || !state.data;  // a weight on the left has rows of its own
         continue;
       }
-      if (!state.data) continue;
+      if (!state.data) {
+        pairs_with_weight |= has_a_row_for_each(in, op);
+        continue;
+      }
       // Broadcasting adds dimensions in front: the rows are those of an operand that has as many.
       const bool rows = std::ranges::any_of(op.outputs, [&](const TensorUse& out) {
         return out.shape.size() == in.shape.size() && first_size(out) == first_size(in);
@@ -178,8 +204,9 @@ class Follow {
       made.moved |= state.moved;
       made.lost |= state.lost;
     }
+    made.lost |= pairs_with_weight;
     if (op.random || !any_input) made.data = true;  // drawn, or filled by the program: samples it may be
-    if (loses(op) || may_shuffle(op)) made.lost = true;
+    if (loses(op) || makes_groups(op) || may_shuffle(op)) made.lost = true;
     const bool exchanged = exchanges(op);
     if (exchanged) made.moved = !made.moved;
     for (const TensorUse& out : op.outputs) {

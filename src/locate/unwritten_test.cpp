@@ -125,6 +125,24 @@ struct Rows {
   }
 };
 
+TEST(BatchRows, OfGroupsAreNone) {
+  for (const char* dim : {"0", "-2", "1"}) {
+    Rows r;
+    EXPECT_EQ(r.can_be_samples(r.of("aten::index_add", r.x, {8, 8}, dim)), std::string(dim) == "1") << dim;
+    EXPECT_TRUE(r.can_be_samples(r.of("aten::cumsum", r.x, {8, 8}, dim)));
+  }
+}
+
+// points [8, 1] of a weight times a mask of the program's own: its rows are points.
+TEST(BatchRows, OfAWeightThatDataIsPairedWithAreNone) {
+  for (const std::int64_t rows : {8, 1}) {
+    Rows r;
+    const Tensor gamma = r.b.storage(Origin::kParameter, {rows, 8}), out = r.b.storage(Origin::kUnknown, {8, 8});
+    r.b.op("aten::mul").in(gamma).in(r.x, kClean, "other").out(out).end();
+    EXPECT_EQ(r.can_be_samples(out), rows == 1);
+  }
+}
+
 TEST(BatchRows, OfTheDataButNotOfWeights) {
   Rows r;
   EXPECT_TRUE(r.can_be_samples(r.of("aten::exp", r.x)));

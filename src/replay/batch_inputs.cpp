@@ -127,6 +127,23 @@ class Search {
     return name.starts_with("aten::index") || name.starts_with("aten::take");
   }
 
+  // Sums what has the same index (index_add_, scatter_reduce_ along dimension 0): the rows of the result are groups.
+  bool gathers_groups(const Entry& entry) const {
+    if (entry.number >= tape_.operators.size()) return false;
+    const std::string& name = tape_.operators[entry.number].name;
+    const bool sums = name.starts_with("aten::index_add") || name.starts_with("aten::index_reduce") ||
+                      name.starts_with("aten::scatter_add") || name.starts_with("aten::scatter_reduce");
+    if (!sums || entry.args.size() < 2 || entry.args[1].kind != Value::kInt || entry.args[0].tensors.empty())
+      return false;
+    const auto rank = static_cast<std::int64_t>(entry.args[0].tensors[0].sizes.size());
+    return entry.args[1].number == 0 || entry.args[1].number == -rank;
+  }
+
+  // The rows of an identity matrix are no samples.
+  bool makes_identity(const Entry& entry) const {
+    return entry.number < tape_.operators.size() && tape_.operators[entry.number].name == "aten::eye";
+  }
+
   void call(std::size_t index, const Entry& entry) {
     if (is_of_optimizer(entry)) return;  // its state begins as zeros that come from nothing, which are no samples
     std::set<StorageId> written;
@@ -153,7 +170,8 @@ class Search {
         !any_tensor || (entry.number < tape_.operators.size() && record::allocates(tape_.operators[entry.number].name));
     capture::for_each_tensor(entry.results, [&](const TensorRef& t) {
       if (!is_known(t)) return;
-      if (making_[t.storage].begun && any_derived) making_[t.storage].over = true;
+      if (making_[t.storage].begun && (any_derived || gathers_groups(entry))) making_[t.storage].over = true;
+      if (makes_identity(entry)) return;
       if (from_nothing && !backward_) begin_to_make(t.storage, &t);
     });
   }

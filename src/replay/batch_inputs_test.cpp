@@ -81,6 +81,33 @@ TEST(BatchInputs, EmptyLikeHasNoInputsUntilWritten) {
   }
 }
 
+// count = torch.zeros(5).index_add_(0, group, torch.ones(9)): a row for each group.
+TEST(BatchInputs, GroupsThatAreSummedIntoAreNone) {
+  for (const char* name : {"aten::mul_", "aten::index_add_", "aten::scatter_add_", "aten::index_reduce_"}) {
+    for (const int dim : {0, -2, 1}) {
+      Tape t;
+      t.operators = {{"aten::zeros", ""}, {name, ""}, {"aten::div", "Tensor"}};
+      t.storages = {storage(Storage::kProduced, 15), storage(Storage::kProduced, 15)};
+      t.entries = {call(0, {}, {tensor_value(0, {5, 3})}),
+                   call(1, {tensor_value(0, {5, 3}), capture::int_value(dim)}, {tensor_value(0, {5, 3})}),
+                   call(2, {tensor_value(1, {5, 3}), tensor_value(0, {5, 3})}, {tensor_value(1, {5, 3})})};
+      const bool is_batch = std::string(name) == "aten::mul_" || dim == 1;
+      EXPECT_EQ(batch_inputs(t).count(5), is_batch ? 1u : 0u) << name << dim;
+    }
+  }
+}
+
+TEST(BatchInputs, RowsOfAnIdentityMatrixAreNone) {
+  for (const char* name : {"aten::eye", "aten::ones"}) {
+    Tape t;
+    t.operators = {{name, ""}, {"aten::mul", "Tensor"}};
+    t.storages = {storage(Storage::kProduced, 9), storage(Storage::kProduced, 9)};
+    t.entries = {call(0, {}, {tensor_value(0, {3, 3})}),
+                 call(1, {tensor_value(0, {3, 3}), tensor_value(0, {3, 3})}, {tensor_value(1, {3, 3})})};
+    EXPECT_EQ(batch_inputs(t).count(3), std::string(name) == "aten::eye" ? 0u : 1u);
+  }
+}
+
 TEST(BatchInputs, BackwardResultsAndRowlessTensorsAreNone) {
   Tape t = tape();
   for (Entry& entry : t.entries) entry.of_backward = true;
