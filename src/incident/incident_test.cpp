@@ -131,6 +131,15 @@ TEST(ClosingLine, SaysFiniteOnlyWhereNothingElseWasSeen) {
   EXPECT_EQ(closing_line(report, 4), "finitude: 1 step watched in 0.0 s, 4 gradients scanned, 5 alarms");
 }
 
+TEST(ClosingLine, StepsThatTheScalerSkippedWereNotFinite) {
+  json report = report_of(5);
+  report["watched"]["scaler_skips"] = 8;
+  EXPECT_THAT(closing_line(report, 0), HasSubstr("8 skipped by the GradScaler, all finite in what was applied"));
+  report["watched"]["steps"] = 0;
+  EXPECT_THAT(closing_line(report, 0), HasSubstr("8 skipped by the GradScaler, no step was applied"));
+  EXPECT_THAT(closing_line(report, 0), Not(HasSubstr("all finite")));
+}
+
 TEST(ClosingLine, NamesWhatRuinedARunOfFiniteValues) {
   json report = report_of(5);
   report["advisories"].push_back(advisory("clipping", 2, "the gradient norm overflowed"));

@@ -88,7 +88,10 @@ void say_clean(const json& watched, const std::vector<const json*>& advisories, 
   if (bad_seen) return;
   // Without an optimizer nobody reads the gradients, nor what the last of them was used for.
   const bool is_read = count(watched, "optimizers") != 0 || count(watched, "gradients_scanned") != 0;
-  parts->push_back(is_read ? "all finite" : "losses all finite");
+  // What the GradScaler skipped was not finite; of nothing but that there is no more to say.
+  const bool skipped = count(watched, "scaler_skips") != 0;
+  if (skipped && count(watched, "steps") == 0) return parts->push_back("no step was applied");
+  parts->push_back(std::string(is_read ? "all finite" : "losses all finite") + (skipped ? " in what was applied" : ""));
 }
 
 std::string failures_text(const json& failures) {
