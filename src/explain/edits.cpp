@@ -268,6 +268,37 @@ void also_at_other_births(Finding& finding, const Evidence& evidence) {
   finding.edits.insert(finding.edits.end(), widened.begin(), widened.end());
 }
 
+void also_where_it_is_read_again(Finding& finding, const Evidence& evidence) {
+  if (finding.edits.empty() || finding.edits.front().ops.empty() || finding.edits.front().arg.empty()) return;
+  const record::Trace& trace = evidence.trace;
+  const std::string arg = finding.edits.front().arg;
+  const std::vector<record::OpId> known = finding.edits.front().ops;
+  if (known.front() >= trace.ops.size()) return;
+  const record::Op& first = trace.ops[known.front()];
+  const auto* read = operand(first, arg, first.inputs.size()).tensor;
+  if (!read) return;
+  std::vector<record::OpId> more;
+  for (record::OpId id = 0; id < trace.ops.size(); ++id) {
+    const record::Op& op = trace.ops[id];
+    if (op.is_node || op.name != first.name || op.phase != first.phase || op.node != first.node) continue;
+    const auto* other = operand(op, arg, op.inputs.size()).tensor;
+    if (!other || other->storage != read->storage || other->begin != read->begin || other->end != read->end) continue;
+    const sense::Health &a = other->health, &b = read->health;  // nothing was written to it between the two
+    if (a.zero != b.zero || a.min != b.min || a.max != b.max || a.sum_sq != b.sum_sq) continue;
+    if (std::ranges::find(known, id) == known.end()) more.push_back(id);
+  }
+  if (more.empty()) return;
+  std::vector<Edit> widened = finding.edits;
+  std::erase_if(widened, [&](const Edit& edit) { return edit.arg != arg || !edit.args.empty() || edit.ops != known; });
+  for (Edit& edit : widened) {
+    edit.ops.insert(edit.ops.end(), more.begin(), more.end());
+    edit.text += ", at every call that reads the same";
+    edit.also = ", at each line that reads it so" + lines_of(trace, edit.ops);
+    edit.code.clear();  // of several calls
+  }
+  finding.edits.insert(finding.edits.end(), widened.begin(), widened.end());
+}
+
 namespace {
 
 // Do the births come from this call, or is it the forward of one?

@@ -63,6 +63,10 @@ class Edits {
 // the others.
 void also_at_other_births(Finding& finding, const Evidence& evidence);
 
+// Where the same operator reads the same operand again (y = x / n; g / n), and the first result hides that the second
+// fails too: the same edits of all those calls, after the others.
+void also_where_it_is_read_again(Finding& finding, const Evidence& evidence);
+
 // Of `wide`, edits of all calls from one expression (the stages of a solver, the layers of a loop), where not all of
 // them went wrong: the same edits of those that did, after the others.
 void also_at_guilty_calls(Finding& finding, const std::vector<replay::Edit>& wide, const Evidence& evidence);

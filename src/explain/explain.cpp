@@ -8,6 +8,7 @@
 #include "explain/evidence.h"
 #include "explain/layers.h"
 #include "explain/without_half.h"
+#include "explain/wrapped.h"
 
 namespace finitude::explain {
 
@@ -42,6 +43,7 @@ std::optional<Finding> best_of(const Evidence& evidence, bool half) {
   const std::vector<replay::Edit> wide = best->edits;
   also_at_other_births(*best, evidence);
   also_at_guilty_calls(*best, wide, evidence);
+  also_where_it_is_read_again(*best, evidence);
   return best;
 }
 
@@ -49,6 +51,7 @@ std::optional<Finding> best_of(const Evidence& evidence, bool half) {
 
 Finding explain(const Evidence& evidence) {
   Finding best = best_of(evidence, true).value_or(unknown(evidence));
+  report_wrapped(best, evidence);
   report_layers(best, evidence);
   report_by_parts(best, evidence);
   return best;
@@ -57,6 +60,7 @@ Finding explain(const Evidence& evidence) {
 std::optional<Finding> explain_without_half(const Evidence& evidence) {
   std::optional<Finding> best = best_of(evidence, false);
   if (best) {
+    report_wrapped(*best, evidence);
     report_layers(*best, evidence);
     report_by_parts(*best, evidence);
   }

@@ -20,8 +20,11 @@ namespace {
 using replay::Edit;
 using replay::StepTrial;
 
-std::string listed(const std::vector<std::string>& names) {
+std::string listed(const std::vector<std::string>& all) {
   constexpr std::size_t kShown = 3;
+  std::vector<std::string> names;  // the closure of one step gives several losses
+  for (const std::string& name : all)
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + names[i];
   if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
@@ -40,7 +43,8 @@ std::string outcome_of(const StepTrial& trial, const std::string& judged) {
   return judged + " finite, " +
          (trial.compared == 0 ? std::string("nothing else in reach to compare")
                               : counted(trial.compared, "value") + " that the birth did not touch as before") +
-         (trial.rounding_in.empty() ? "" : ", within what rounding in " + trial.rounding_in + " moves them");
+         (trial.rounding_in.empty() ? "" : ", within what rounding in " + trial.rounding_in + " moves them") +
+         (judged.starts_with("value ") ? "; what the program makes of that value is not known" : "");
 }
 
 std::string place_words(const replay::GuiltyElement& element) {

@@ -159,6 +159,14 @@ TEST(Fix, HalfPrecisionIsRefutedWhereFloat32FailsToo) {
   EXPECT_FALSE(refuted("half-precision-underflow", {}));  // not tried
 }
 
+TEST(Fix, LossesOfOneClosureAreOne) {
+  Finding finding = with_edits(1);
+  TableStep lab;
+  lab.answers = {ran({"loss", "loss"})};
+  try_on_step(finding, lab, TimeBudget{});
+  EXPECT_EQ(finding.fix_outcome, "not finite: loss");
+}
+
 TEST(Fix, FiniteIsNotEnough) {
   Finding finding = with_edits(1);
   TableStep step;
@@ -391,7 +399,8 @@ TEST(Fix, RuleNamesEditsOfAllItsCalls) {
   b.trace.ops[other].stack = b.trace.ops[call].stack;
   b.born(call);
   const Finding finding = b.explained();
-  ASSERT_EQ(finding.edits.size(), 6u);  // three of both calls, then of the one that is a birth
+  // Three of both calls, then of the one that is a birth, then the two clamps wherever the same is read.
+  ASSERT_EQ(finding.edits.size(), 8u);
   EXPECT_EQ(finding.edits[0].arg, "self");
   EXPECT_EQ(finding.edits[0].min, 1e-12);
   EXPECT_EQ(finding.edits[0].code, ".clamp(min=1e-12)");

@@ -258,7 +258,8 @@ void EditedStep::compare(const PlayedCall& call) {
 }
 
 std::string outcome_name(const capture::Outcome& outcome) {
-  if (outcome.kind == "loss") return outcome.kind;
+  if (outcome.kind == "loss")
+    return is_refused_value(outcome.kind, outcome.name) ? "value " + outcome.name : outcome.kind;
   return outcome.kind + (outcome.kind == "gradient" ? " of " : " ") + outcome.name;
 }
 

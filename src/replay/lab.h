@@ -1,6 +1,7 @@
 // The laboratory: a captured call run again with one thing changed. Plain data; lab_torch.h implements it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,14 @@ struct Spread {
   sense::Exponents exponents;
 };
 
+// Integers that a captured call made, against the same computed in float64.
+struct Wrapped {
+  std::uint64_t values = 0;          // that differ: they left the range of the integers
+  double low = 0, high = 0;          // of the integers
+  double smallest = 0, largest = 0;  // of what float64 makes
+  std::string dtype;                 // "int8"
+};
+
 // Runs captured calls again. The live half implements it on torch; tests with tables.
 class Lab {
  public:
@@ -49,6 +58,8 @@ class Lab {
   virtual Trial run(record::OpId op, const Variant& variant) = 0;
   // Of its floating tensors, in their order; empty where the call was not captured or they are very large.
   virtual std::vector<Spread> spreads(record::OpId) { return {}; }
+  // Nothing where the call makes no integers, was not captured, or all of them are as float64 has them.
+  virtual std::optional<Wrapped> wrapped(record::OpId) { return std::nullopt; }
 };
 
 }  // namespace finitude::replay

@@ -144,6 +144,56 @@ std::vector<Spread> TorchLab::spreads(record::OpId op) {
   return found;
 }
 
+std::optional<Wrapped> TorchLab::wrapped(record::OpId op) {
+  const observe::CapturedCall* call = tracer_.captured(op);
+  if (call == nullptr || record::exchanges_values(call->op)) return std::nullopt;
+  try {
+    const Undisturbed undisturbed;
+    const auto handle = c10::Dispatcher::singleton().findSchema({call->op, call->overload});
+    if (!handle || call->op == "aten::copy_") return std::nullopt;
+    torch::jit::Stack as_it_was = copies(call->args), in_float64;
+    std::int64_t left = kMostCounted;
+    for (const c10::IValue& arg : copies(call->args)) {
+      const bool tensor = arg.isTensor() && arg.toTensor().defined();
+      if (tensor) left -= arg.toTensor().numel();
+      // A list of tensors are indices, which have to stay integers.
+      const bool integers = tensor && at::isIntegralType(arg.toTensor().scalar_type(), false);
+      in_float64.push_back(integers ? as_number(arg.toTensor().to(at::kDouble), arg.toTensor()) : arg);
+    }
+    if (left < 0) return std::nullopt;
+    handle->callBoxed(&as_it_was);
+    if (as_it_was.empty() || !as_it_was[0].isTensor()) return std::nullopt;
+    const at::Tensor made = as_it_was[0].toTensor();
+    if (!at::isIntegralType(made.scalar_type(), false) || made.numel() == 0) return std::nullopt;
+    at::Tensor exact;
+    if (call->op == "aten::_to_copy") {  // to fewer bits: what it was given is what it should be
+      exact = in_float64[0].toTensor();
+    } else {
+      handle->callBoxed(&in_float64);
+      exact = in_float64.at(0).toTensor();
+    }
+    if (!exact.is_floating_point() || exact.sizes() != made.sizes()) return std::nullopt;
+    // Beyond 2^53 float64 rounds, which is not meant.
+    const at::Tensor apart = (made.to(at::kDouble) - exact).abs();
+    const auto values = apart.gt(exact.abs() * 1e-9 + 0.5).sum().item<std::int64_t>();
+    if (values == 0) return std::nullopt;
+    Wrapped found;
+    found.values = static_cast<std::uint64_t>(values);
+    found.smallest = exact.min().item<double>();
+    found.largest = exact.max().item<double>();
+    const int bits = static_cast<int>(8 * made.element_size());
+    const bool is_signed = c10::isSignedType(made.scalar_type());
+    found.low = is_signed ? -std::ldexp(1.0, bits - 1) : 0;
+    found.high = std::ldexp(1.0, is_signed ? bits - 1 : bits) - 1;
+    found.dtype = (is_signed ? "int" : "uint") + std::to_string(bits);
+    // Another difference, as of a division that rounds, is none of the range.
+    if (found.smallest >= found.low && found.largest <= found.high) return std::nullopt;
+    return found;
+  } catch (const std::exception&) {
+    return std::nullopt;  // the report does without
+  }
+}
+
 Trial TorchLab::run(record::OpId op, const Variant& variant) {
   Trial trial;
   const observe::CapturedCall* call = tracer_.captured(op);

@@ -13,6 +13,7 @@ class TorchLab : public Lab {
   TorchLab(const observe::Tracer& tracer, bool several_ranks) : tracer_(tracer), several_ranks_(several_ranks) {}
   Trial run(record::OpId op, const Variant& variant) override;
   std::vector<Spread> spreads(record::OpId op) override;
+  std::optional<Wrapped> wrapped(record::OpId op) override;
 
  private:
   const observe::Tracer& tracer_;

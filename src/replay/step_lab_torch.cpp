@@ -49,6 +49,10 @@ std::string judged_in(const capture::Tape& tape) {
   const auto has = [&](const char* kind) {
     return std::ranges::any_of(tape.outcomes, [&](const capture::Outcome& o) { return o.kind == kind; });
   };
+  // What a check of the program refused is judged in the place of the loss: the step has none by then.
+  const auto value =
+      std::ranges::find_if(tape.outcomes, [](const capture::Outcome& o) { return is_refused_value(o.kind, o.name); });
+  if (value != tape.outcomes.end() && tape.outcomes.size() == 1) return "value " + value->name;
   const bool loss = has("loss"), gradients = has("gradient");
   if (loss && gradients) return "loss and gradients";
   return loss ? "loss" : gradients ? "gradients" : "what was recorded of the step";

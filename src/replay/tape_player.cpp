@@ -13,7 +13,9 @@ std::vector<std::string> Played::bad() const {
   std::vector<std::string> found;
   for (const PlayedOutcome& o : outcomes) {
     if (o.kind == "buffer" ? o.got_flaws.nan == 0 : o.got_flaws.finite()) continue;
-    found.push_back(o.kind == "loss" ? o.kind : o.kind + (o.kind == "gradient" ? " of " : " ") + o.name);
+    found.push_back(is_refused_value(o.kind, o.name) ? "value " + o.name
+                    : o.kind == "loss"               ? o.kind
+                                                     : o.kind + (o.kind == "gradient" ? " of " : " ") + o.name);
   }
   return found;
 }

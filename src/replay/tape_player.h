@@ -25,6 +25,11 @@ struct PlayOptions {
   std::string device;
 };
 
+// A value that a check of the program refused, in the place of the loss that the step did not come to.
+inline bool is_refused_value(const std::string& kind, const std::string& name) {
+  return kind == "loss" && name != "loss" && !name.empty();
+}
+
 struct PlayedOutcome {
   std::string kind, name;
   std::uint64_t expected = 0, got = 0;  // checksums

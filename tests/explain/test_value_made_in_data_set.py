@@ -241,6 +241,7 @@ def together(samples):
         got.text()
     )
     assert "every sample is finite as the data set gives it" in datum["text"]
+    assert got.the_alarm()["fix"]["text"].startswith("put a finite number there: a padding value of 0"), got.text()
 
 
 PADDED = """

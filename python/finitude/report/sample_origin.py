@@ -304,9 +304,12 @@ def add_to(found: Findings, sources: list[Source]) -> None:
         if fix and not fix.get("diff") and cause["class"] == "bad-data":
             fix.update({"file": datum["file"], "line": datum["line"]})
             fix["text"] = (
-                "guard this line: a value that has no spread, no data or no entry needs one of its "
-                "own, or its sample dropped" + _tried_instead(fix)
-            )
+                "put a finite number there: a padding value of 0, a value of its own where there is no spread or no "
+                "entry; a product with a mask of zeros keeps NaN"
+                if datum["how"] == "made" and "sample" not in datum
+                else "guard this line: a value that has no spread, no data or no entry needs one of its "
+                "own, or its sample dropped"
+            ) + _tried_instead(fix)
     elif (
         datum["how"] == "stored" and fix and not fix.get("diff") and "sample" in datum and cause["class"] == "bad-data"
     ):

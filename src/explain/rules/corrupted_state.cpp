@@ -1,5 +1,7 @@
 // A parameter, optimizer state or buffer that was bad before the step began, or that the program made bad between
 // two updates: a checkpoint, an initial value, a write in place.
+#include <cmath>
+
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 
@@ -26,6 +28,19 @@ const record::TensorUse* whole(const record::Trace& trace, record::StorageId sto
   return first;
 }
 
+// The first argument that is a number of the program and not finite, "other = -Inf" of t.mul_(momentum); or empty. What
+// a call fills or copies memory with is a value like any other, an initial one as a rule.
+std::string bad_number(const record::Trace& trace, const record::Op& op) {
+  if (!one_of(plain_name(op.name), {"mul", "div", "add", "sub", "lerp", "addcmul", "addcdiv", "pow"})) return {};
+  for (const auto& use : op.inputs) {
+    const auto value = constant(trace, Operand{.tensor = &use});
+    if (value && !std::isfinite(*value)) return use.arg + " = " + figure(*value);
+  }
+  for (const auto& scalar : op.scalars)
+    if (scalar.number && !std::isfinite(*scalar.number)) return scalar.arg + " = " + figure(*scalar.number);
+  return {};
+}
+
 class CorruptedState : public Rule {
  public:
   const char* name() const override { return "corrupted-state"; }
@@ -47,10 +62,13 @@ class CorruptedState : public Rule {
       text = s.op->name + " puts " + (bad ? amount(bad->health) : std::string("NaN or Inf")) + " into " + what +
              ", outside of the optimizer's step";
     }
-    Finding result =
-        finding(s, "corrupted-state", kScoreOrigin, text,
-                s.op ? "write finite values at this line; where they come from a checkpoint, load an earlier one"
-                     : "load an earlier checkpoint, or initialise the value");
+    const std::string number = s.op ? bad_number(s.trace, *s.op) : std::string();
+    if (!number.empty()) text += "; it is given the number " + number;
+    Finding result = finding(
+        s, "corrupted-state", kScoreOrigin, text,
+        !number.empty() ? "look where that number comes from (0 / 0, a schedule past its end), and keep it finite"
+        : s.op          ? "write finite values at this line; where they come from a checkpoint, load an earlier one"
+                        : "load an earlier checkpoint, or initialise the value");
     if (s.op)
       mend_at(s.trace, *s.op,
               &result);  // the write, not where its source was made: what is loaded may be bad in a file of any age

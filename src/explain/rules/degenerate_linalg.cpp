@@ -16,6 +16,10 @@ bool is_decomposition(const std::string& name) {
              "linalg_lstsq", "LinalgEigh", "LinalgEig", "LinalgSvd", "LinalgQr", "Svd", "Symeig", "Qr", "LinalgLstsq"});
 }
 
+const char* values_of(const std::string& decomposition) {
+  return decomposition.find("vd") != std::string::npos ? "singular values" : "eigenvalues";
+}
+
 bool is_solve(const std::string& name) {
   return one_of(name, {"linalg_inv",
                        "linalg_inv_ex",
@@ -120,15 +124,18 @@ class DegenerateLinalg : public Rule {
             ? higher + " goes through a decomposition (" + (s.forward ? plain_name(s.forward->name) : op) +
                   ") whose own derivative divides by differences of eigenvalues (or singular values), and they coincide"
         : s.backward && decomposition
-            ? "the gradient of " + op + " divides by differences of eigenvalues (or singular values) that coincide"
+            ? "the gradient of " + op + " divides by differences of " + values_of(op) + " that coincide"
             : op + " of a matrix that is singular, or so close to singular that this format shows no difference";
     const std::string fix = !higher.empty() ? "write it out in products where the matrix is small (2 x 2, 3 x 3), or "
                                               "add a small random diagonal that keeps the singular values "
                                               "distinct; a derivative that torch.func takes twice may be finite with "
                                               "torch.autograd.grad(create_graph=True)"
-                            : s.backward && decomposition
-                                ? "use only the eigenvalues, or add a small random diagonal to separate them"
-                                : "add a multiple of the identity to the matrix, or torch.linalg.lstsq / pinv";
+                            : s.backward && decomposition ? "use only the " + std::string(values_of(op)) +
+                                                                ", or add a small random diagonal to separate them"
+                            : one_of(op, {"linalg_inv", "linalg_inv_ex", "inverse", "linalg_solve", "linalg_solve_ex",
+                                          "LinalgInvEx", "LinalgSolveEx"})
+                                ? "add a multiple of the identity to the matrix, or torch.linalg.lstsq / pinv"
+                                : "add a multiple of the identity to the matrix";
     Finding result = finding(s, "degenerate-linalg", kScoreOneMeaning, text, fix);
     Probe probe(s, s.birth.op);
     probe.again();  // float64 settles nothing: it may invert a matrix that is singular for float32

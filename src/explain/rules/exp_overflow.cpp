@@ -12,16 +12,23 @@ namespace {
 // Functions that compute what becomes of the exponential without it; where what reads it shows that they are meant.
 std::string other_way(const Scene& s) {
   if (s.culprit != s.birth.op) return {};
-  bool adds_one = false;
+  bool adds_one = false, subtracts_one = plain_name(s.first->name) == "expm1";
   for (const record::OpId id : s.birth.path) {
     if (id >= s.trace.ops.size()) break;
     const std::string name = plain_name(s.trace.ops[id].name);
     if (name == "log1p" || (name == "log" && adds_one))
       return "; or, not tried here, F.softplus in the place of log(1 + exp(x))";
+    if (subtracts_one && name != "log") break;
+    if (subtracts_one)  // the inverse of softplus is about x where x is large
+      return "; or, not tried here, x + torch.log(-torch.expm1(-x)) in the place of log(exp(x) - 1)";
     if (name == "reciprocal" || (name == "div" && adds_one))
       return "; or, not tried here, torch.sigmoid in the place of 1 / (1 + exp(-x))";
     if (one_of(name, {"sum", "div", "logsumexp"}))
       return "; or, not tried here, subtract its maximum first, as torch.softmax and torch.logsumexp do";
+    if (name == "sub") {
+      subtracts_one = true;
+      continue;
+    }
     if (name != "add") break;
     adds_one = true;
   }

@@ -33,16 +33,22 @@ std::string how(const Scene& s, const Point& point) {
   return {};
 }
 
+// logit has two ends: one that is clamped at 0 alone is still infinite at 1.
+bool is_logit(const Scene& s) { return one_of(plain_name(s.first->name), {"logit", "special_logit"}); }
+
 std::string fix_for(const Scene& s, const Point& point, const std::string& cause) {
   std::string fix;
-  if (cause.find("softmax") != std::string::npos)
+  if (is_logit(s))
+    fix = "clamp the argument into (0, 1), as torch.logit(p, eps=1e-6) does" +
+          std::string(cause.find("sigmoid") == std::string::npos
+                          ? ""
+                          : "; or, not tried here, take what the sigmoid was given: that is its logit");
+  else if (cause.find("softmax") != std::string::npos)
     fix = "F.log_softmax(logits, dim), or F.cross_entropy on the logits";
   else if (cause.find("sigmoid") != std::string::npos)
     fix = "F.binary_cross_entropy_with_logits on the logits, or F.logsigmoid";
   else if (point.edge < 0)
     fix = "clamp the argument of log1p above -1";
-  else if (point.edge > 0)
-    fix = "clamp the argument into (0, 1), as logit(eps=1e-6) does";
   else if (point.arg == "other")
     fix = "clamp what " + plain_name(s.first->name) + " takes the logarithm of, its second argument, above zero";
   else
@@ -109,19 +115,27 @@ class LogOfZero : public Rule {
     if (!bad || bad->health.inf() == 0) return std::nullopt;
     const std::string cause = how(s, *point);
     std::string text = "log of an exact zero" + cause;
-    const std::string what = point->edge == 0 ? counted(point->operand.zeros(), "zero") + " in " + point->arg
-                                              : point->arg + " is " + figure(point->edge);
+    const bool both = is_logit(s) && point->edge == 0 && point->operand.has(1);
+    const std::string what = both               ? "both 0 and 1 are in " + point->arg
+                             : point->edge == 0 ? counted(point->operand.zeros(), "zero") + " in " + point->arg
+                                                : point->arg + " is " + figure(point->edge);
     text += " (" + what + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + turned_to_nan(s) + hidden_by(s);
     Finding result = finding(s, "log-of-zero", kScorePoint, text, fix_for(s, *point, cause));
     result.fix_is_no_edit = result.fix_text.starts_with("F.");
     Probe probe(s, s.culprit);
-    if (point->edge <= 0)
+    if (is_logit(s)) {
+      Variant inside;
+      inside.clamp_arg = point->arg;
+      inside.clamp_min = 1e-3;
+      inside.clamp_max = 1 - 1e-3;
+      probe.finite_if(point->arg + " clamped to [0.001, 0.999]", inside);
+    } else
       probe.clamped(point->arg, point->edge + (point->edge < 0 ? 1e-3 : safe_floor(point->operand.dtype())));
     probe.in_float64(false);
     probe.without_rows();
     probe.conclude(result, true);
     Edits edits(s);
-    if (point->edge > 0)
+    if (is_logit(s))
       edits.inside(point->arg, 0, 1).named_by_rule();
     else if (point->edge < 0 || point->arg == "other")
       edits.above(point->arg, point->edge).named_by_rule();

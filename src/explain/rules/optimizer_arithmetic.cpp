@@ -8,6 +8,17 @@
 namespace finitude::explain {
 namespace {
 
+// What the operation says by itself, in an optimizer as anywhere else: a matrix that is singular, an argument outside
+// of the domain. Nothing where that is a zero in a denominator or an overflow, of which an optimizer has causes of its
+// own.
+std::optional<Finding> by_itself(const Evidence& evidence, bool is_known) {
+  if (auto found = degenerate_linalg()->judge(evidence)) return found;
+  if (is_known) return std::nullopt;
+  for (const auto& rule : {negative_domain, log_of_negative, domain_edge})
+    if (auto found = rule()->judge(evidence)) return found;
+  return std::nullopt;
+}
+
 class OptimizerArithmetic : public Rule {
  public:
   const char* name() const override { return "optimizer-arithmetic"; }
@@ -22,6 +33,12 @@ class OptimizerArithmetic : public Rule {
     std::string who = evidence.history.optimizer.empty() ? "the optimizer" : evidence.history.optimizer;
     if (s.first->stack < s.trace.stacks.size() && s.trace.stacks[s.first->stack].in_optimizer)
       who = s.trace.stacks[s.first->stack].frames.front().function + " of the optimizer";
+    if (auto found = by_itself(evidence, point || excess)) {
+      found->text = who + ": " + found->text;
+      found->cause_class = "optimizer-arithmetic";
+      found->score += kScoreSetting + 10 - kScorePoint;
+      return found;
+    }
     const bool is_root = plain_name(s.first->name) == "rsqrt";
     std::string text = who + " makes ", fix;
     if (point && point->kind == PointKind::kLog) {
