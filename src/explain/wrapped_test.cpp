@@ -107,6 +107,23 @@ TEST(OptimizerArithmetic, RootOfASingularMatrixIsNamed) {
   }
 }
 
+TEST(OptimizerArithmetic, BiasCorrectionBeforeTheFirstStep) {
+  for (const double count : {0.0, 1.0}) {
+    B b;
+    b.phase = record::Phase::kOptimizer;
+    const auto n = b.tensor({count}), power = b.tensor({1}), difference = b.tensor({0});
+    b.op("aten::pow", {{"self", b.number(0.9)}, {"exponent", n}}, {power});
+    b.op("aten::rsub", {{"self", power}}, {difference}, {B::scalar("other", 1)});
+    b.born(b.op("aten::div", {{"self", b.tensor({0.1})}, {"other", difference}}, {b.tensor({kInf})}));
+    const Finding f = b.explained();
+    EXPECT_EQ(f.cause_class, "optimizer-arithmetic");
+    EXPECT_EQ(f.fix_text.find("count the step before this line") != std::string::npos, count == 0) << f.fix_text;
+    EXPECT_EQ(f.fix_is_no_edit, count == 0);
+    ASSERT_FALSE(f.edits.empty());
+    EXPECT_EQ(f.edits.front().code.empty(), count == 0);
+  }
+}
+
 TEST(CorruptedState, NumberOfTheProgramIsNamed) {
   for (const double factor : {-kInf, 0.5}) {
     for (const bool as_scalar : {true, false}) {

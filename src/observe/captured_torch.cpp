@@ -6,6 +6,7 @@ namespace {
 
 constexpr std::size_t kMaxCapture = 256u << 20;
 constexpr std::size_t kMaxCaptures = 512;
+constexpr std::size_t kMaxWithIntegers = 128;  // the rest is for what went wrong
 
 }  // namespace
 
@@ -22,6 +23,11 @@ bool Tracer::keep_call(record::OpId op, std::shared_ptr<CapturedCall> call, std:
   captured_bytes_ += size_bytes;
   captured_[op] = std::move(call);
   return true;
+}
+
+bool Tracer::may_keep_integers() const {
+  std::lock_guard<std::mutex> lock(captured_mutex_);
+  return captured_.size() < kMaxWithIntegers;
 }
 
 void Tracer::move_captured(const std::unordered_map<record::OpId, record::OpId>& ops) {

@@ -1,6 +1,8 @@
 // An operator has ended: what it gave and wrote is looked at before its caller continues.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "observe/concrete_torch.h"
@@ -22,6 +24,15 @@ bool hands_over(const std::string& op) {
 
 bool mask_like(const sense::Health& h) {
   return h.nan == 0 && (h.finite() == 0 || h.min == h.max || h.finite() == h.zero);
+}
+
+constexpr std::int64_t kMostIntegers = 1 << 14;  // elements of a result
+
+bool is_arithmetic(std::string_view op) {
+  constexpr std::array<std::string_view, 14> kOperators = {
+      "aten::mul", "aten::mul_", "aten::add",     "aten::add_", "aten::sub",  "aten::sub_",   "aten::rsub",
+      "aten::pow", "aten::neg",  "aten::cumprod", "aten::sum",  "aten::prod", "aten::cumsum", "aten::square"};
+  return std::ranges::find(kOperators, op) != kOperators.end();
 }
 
 }  // namespace
@@ -51,6 +62,11 @@ class Tracer::Ending {
   bool is_to_be_explained() const { return bad_ && !ended_.is_view; }
   void look_again();
   void keep_call();
+  // Integers may leave the range of their format, which nothing shows: what computed them is asked where a float that
+  // they became is bad.
+  bool computes_integers() const {
+    return integers_ && context_.call && !ended_.is_view && tracer_.may_keep_integers();
+  }
   void end() { tracer_.sink_.end(context_.token, std::move(ended_)); }
 
  private:
@@ -62,6 +78,7 @@ class Tracer::Ending {
   Context& context_;
   const std::uint64_t remembers_;
   const bool moves_, sketch_;
+  bool integers_ = false;
   Eye eye_;
   record::EndOp ended_;
   bool all_views_, any_ = false, bad_ = false;
@@ -113,6 +130,8 @@ void Tracer::Ending::see_result(const at::Tensor& given, std::size_t index) {
     for (const void* memory : context_.input_memory) known |= memory == seen.memory;
     all_views_ &= known;
   }
+  integers_ |= seen.use.dtype == sense::DType::kOther && at::isIntegralType(t.scalar_type(), false) &&
+               t.numel() <= kMostIntegers && is_arithmetic(info_.name);
   add_made_nodes(given, !context_.written.empty(), &ended_.makes);
   ended_.outputs.push_back(std::move(seen));
 }
@@ -200,6 +219,8 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   ending.judge_host_memory();
   if (ending.is_to_be_explained()) {
     ending.look_again();
+    ending.keep_call();
+  } else if (ending.computes_integers()) {
     ending.keep_call();
   }
   ending.end();

@@ -89,6 +89,7 @@ class Tracer {
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
   std::unique_ptr<at::ObserverContext> start_op(const at::RecordFunction& fn);
   void end_op(const at::RecordFunction& fn, Context* context);
+  bool may_keep_integers() const;
   bool keep_call(record::OpId op, std::shared_ptr<CapturedCall> call, std::size_t size_bytes);
   bool is_beyond_bound() const;
   std::uint32_t intern_stack();

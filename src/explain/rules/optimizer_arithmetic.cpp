@@ -1,5 +1,8 @@
 // Finite gradients in, a non-finite update or state out: 0 / 0 or an overflow inside the optimizer.
+#include <algorithm>
+
 #include "explain/edits.h"
+#include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/range.h"
 #include "explain/rules/rules.h"
@@ -17,6 +20,20 @@ std::optional<Finding> by_itself(const Evidence& evidence, bool is_known) {
   for (const auto& rule : {negative_domain, log_of_negative, domain_edge})
     if (auto found = rule()->judge(evidence)) return found;
   return std::nullopt;
+}
+
+// 1 - b ** n with n = 0: a bias correction before the first step was counted. Another number in the place of that zero
+// makes the step finite, and its size is by chance.
+bool counts_from_zero(const Scene& s, const Operand& denominator) {
+  if (!denominator.tensor) return false;
+  const record::OpId difference = producer(s.trace, s.culprit, *denominator.tensor);
+  if (difference == record::kNone || !one_of(plain_name(s.trace.ops[difference].name), {"rsub", "sub"})) return false;
+  return std::ranges::any_of(s.trace.ops[difference].inputs, [&](const record::TensorUse& in) {
+    const record::OpId power = producer(s.trace, difference, in);
+    if (power == record::kNone || plain_name(s.trace.ops[power].name) != "pow") return false;
+    const Operand exponent = operand(s.trace.ops[power], "exponent", 1);
+    return exponent.tensor && exponent.zeros() == exponent.numel() && exponent.numel() != 0;
+  });
 }
 
 class OptimizerArithmetic : public Rule {
@@ -57,7 +74,13 @@ class OptimizerArithmetic : public Rule {
       text += "a non-finite value in " + s.first->name + " from finite inputs";
       fix = "check the optimizer's epsilon and hyper-parameters";
     }
+    const bool uncounted = point && counts_from_zero(s, point->operand);
+    if (uncounted) {
+      text += ": it is 1 - b ** n with n = 0";
+      fix = "count the step before this line: the correction of the first step is 1 - b ** 1";
+    }
     Finding result = finding(s, "optimizer-arithmetic", kScoreSetting + 10, text, fix);
+    result.fix_is_no_edit = uncounted;
     Probe probe(s, s.culprit);
     if (point && point->operand.tensor) probe.zeros_replaced(point->arg);
     if (point)
@@ -68,6 +91,8 @@ class OptimizerArithmetic : public Rule {
     if (point && is_root)
       Edits(s, s.culprit).above(point->arg, 0).named_by_rule().replaced(point->arg, 0, 1).into(result);
     if (point && !is_root) Edits(s, s.culprit).replaced(point->arg, 0, 1).above(point->arg, 0).into(result);
+    if (uncounted)
+      for (auto& edit : result.edits) edit.code.clear();
     return result;
   }
 };
