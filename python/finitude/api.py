@@ -124,6 +124,7 @@ def watch(
     replicas_every: int | None = None,
     signals_together: float | None = None,
     verify: str | None = None,
+    guard_memory: bool | None = None,
     report: TextPath | None = None,
     runs: TextPath | None = None,
     max_skips: int | None = None,
@@ -190,6 +191,8 @@ def watch(
         replicas_every: steps between two comparisons of the bits of replicated parameters (0: none).
         signals_together: seconds in which SIGTERM and SIGUSR1 reach all ranks in the same step (0: as they come).
         verify: "every=N": compute one healthy step in N twice and compare the bits ("": none).
+        guard_memory: under `finitude run`, explain a bad step by a second process whose CPU tensors have guard zones
+            around their memory (False).
         report: file for the report as JSON, written with each alarm and at the end (none beside the one in `runs`).
         runs: directory for reports and capsules ("finitude-runs").
         max_skips: number of bad steps in a row before "skip" stops (10).
@@ -258,6 +261,7 @@ def watch(
         "replicas_every": replicas_every,
         "signals_together": signals_together,
         "verify": verify,
+        "guard_memory": guard_memory,
         "report": report,
         "runs": runs,
         "max_skips": max_skips,

@@ -14,12 +14,14 @@
 #include "bindings/tape_python.h"
 #include "explain/explain.h"
 #include "explain/fill.h"
+#include "explain/guard_damage.h"
 #include "explain/made.h"
 #include "gate/script_nan_checks_torch.h"
 #include "gate/window_torch.h"
 #include "locate/last_seen.h"
 #include "locate/script_nodes.h"
 #include "observe/tracer_torch.h"
+#include "observe/zoned_memory_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
 #include "replay/fill_unwritten_torch.h"
 #include "replay/lab_torch.h"
@@ -202,6 +204,26 @@ json by_chance(const record::Trace& trace, const capture::Tape* tape, double sec
   return show::findings(trace, located, *finding);
 }
 
+// Where the tensors of this process have guard zones and one is damaged: its findings, which replace those of the
+// values. Null: none is.
+json by_guards(const record::Trace& trace, const json& out) {
+  const auto finding = explain::finding_of_damage(observe::guard_damages(), trace);
+  if (!finding) return {};
+  locate::Located located;
+  if (out["births"].empty() && finding->born_in < trace.ops.size()) {
+    locate::Birth& birth = located.births.emplace_back();
+    birth.kind = "memory";
+    birth.first_reader = finding->born_in;
+  }
+  json found = show::findings(trace, located, *finding);
+  found["guarded"] = out["births"].empty() ? "finite" : "bad";
+  if (!out["births"].empty()) {
+    found["births"] = out["births"];
+    found["path"] = out["path"];
+  }
+  return found;
+}
+
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
 // seconds: the most that experiments with the whole step may take; 0: none are made. last_update: says what the
@@ -255,6 +277,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
         out["by_chance"] = true;
       }
     }
+    if (json damaged = by_guards(trace, out); !damaged.is_null()) out.update(damaged);
     if (sketch) out["tape"] = std::move(of_tape);
     if (!start.is_null()) out["start"] = std::move(start);
     put_statistics_in_hand(trace);

@@ -39,6 +39,7 @@
 #include "observe/tracer_torch.h"
 #include "observe/unseen_write_torch.h"
 #include "observe/write_watch_torch.h"
+#include "observe/zoned_memory_torch.h"
 #include "pyhost/exception_barrier_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/places_torch.h"
@@ -232,14 +233,18 @@ PYBIND11_MODULE(_native, m) {
   });
   m.def("set_python_random", [](py::handle r) { set_python_random(r.ptr()); });
 
-  m.def("trace_start", [] {
-    first_step_over();  // what is explained now is another step
-    tape_level_rests();
-    observe::unseen_writes().on = !live().trace_level;  // of the one step that is run again, not of every healthy one
-    trace_own_training();
-    observe::Tracer::get().start(&places());
-    note_trace_begun();
-  });
+  m.def(
+      "trace_start",
+      [](bool again) {
+        first_step_over();  // what is explained now is another step
+        tape_level_rests();
+        observe::unseen_writes().on = again || !live().trace_level;  // of one step, not of every healthy one
+        trace_own_training();
+        observe::Tracer::get().start(&places());
+        note_trace_begun();
+      },
+      py::arg("again") = false);
+  m.def("guard_memory", [] { observe::guard_memory(); });
   m.def("trace_stop", [] {
     observe::Tracer::get().stop();
     observe::Tracer::thread_phase() = record::Phase::kForward;

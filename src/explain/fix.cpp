@@ -123,6 +123,7 @@ class Trials {
     finding_.judged = lab_.judged();
     if (std::string why = lab_.faithful(); !why.empty()) {
       finding_.fix_outcome = "not tried on the whole step: " + why;
+      repeats();
       return;
     }
     limit_ = std::min(budget_.most, std::max(budget_.least, budget_.times_the_step * lab_.step_seconds()));
@@ -158,6 +159,32 @@ class Trials {
 
  private:
   double spent() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
+
+  // A step whose replay is not what it was: do its operators agree with themselves, and does the number of threads
+  // decide? Says so, and judges nothing: what no operator wrote is in none of the replays.
+  void repeats() {
+    constexpr int kTimes = 3;
+    const double step = lab_.step_seconds();
+    if (2 * kTimes * step > std::min(budget_.most, std::max(budget_.least, budget_.times_the_step * step))) return;
+    const replay::Repeats many = lab_.repeats(kTimes, 0);
+    if (many.runs == 0) return;
+    const replay::Repeats one = many.threads == 1 ? many : lab_.repeats(kTimes, 1);
+    if (one.runs == 0) return;
+    const auto words = [](const replay::Repeats& of) {
+      const std::string threads = of.threads == 1 ? "one thread" : std::to_string(of.threads) + " threads";
+      return (of.alike == of.runs ? "the same bits with " : "other bits each time with ") + threads +
+             (of.with_bad == 0         ? ", finite"
+              : of.with_bad == of.runs ? ", not finite"
+                                       : ", not always finite");
+    };
+    std::string outcome = words(many);
+    if (many.threads != 1) outcome += "; " + words(one);
+    if (one.alike != one.runs)
+      outcome += ": order-dependent, whatever the number of threads";
+    else if (many.alike != many.runs || many.with_bad != one.with_bad)
+      outcome += ": threads-dependent";
+    add("whole step played from its operators, " + std::to_string(kTimes) + " times each", outcome, std::nullopt);
+  }
 
   bool allows(double seconds) {
     if (spent() + seconds <= limit_) return true;

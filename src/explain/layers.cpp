@@ -121,7 +121,7 @@ std::vector<Layer> layers_before(const Scene& s, record::OpId from) {
   return layers;
 }
 
-std::string times(double factor) {
+std::string factor_word(double factor) {
   char text[32];
   std::snprintf(text, sizeof text, factor < 1e4 ? "x%.3g" : "x%.1e", factor);
   return text;
@@ -150,12 +150,12 @@ void report_layers(Finding& finding, const Evidence& evidence) {
   const std::string count = std::to_string(grew.size());
   const bool is_loop = std::ranges::all_of(grew, [&](std::size_t i) { return layers[i].name == latest; });
   finding.text += std::string("; the norm of the ") + (backward ? "gradient" : "values") + " grew " +
-                  times(std::exp(whole / static_cast<double>(grew.size()))) +
+                  factor_word(std::exp(whole / static_cast<double>(grew.size()))) +
                   (is_loop ? " an iteration over " + count + " iterations of " + latest
                            : " a layer over " + count + " layers (" + earliest + " to " + latest + ")") +
                   ", from " + figure(first.size) + " to " + figure(last.size);
   if (!is_loop && std::log(factor(steepest)) >= kOneLayer * whole)
-    finding.text += ", most of it in " + layers[steepest].name + " (" + times(factor(steepest)) + ")";
+    finding.text += ", most of it in " + layers[steepest].name + " (" + factor_word(factor(steepest)) + ")";
 }
 
 }  // namespace finitude::explain

@@ -10,6 +10,7 @@
 #include "observe/surely_finite.h"
 #include "observe/tracer_context_torch.h"
 #include "observe/unseen_write_torch.h"
+#include "observe/zoned_memory_torch.h"
 #include "record/argument_words.h"
 #include "record/exchange.h"
 
@@ -56,6 +57,7 @@ class Tracer::Beginning {
         by_parts_(info.by_parts.load(std::memory_order_relaxed)),
         sketch_(tracer.sketch_.load(std::memory_order_relaxed)),
         afresh_(is_top && info.is_op && !sketch_ && unseen_writes().on),
+        reads_saved_(open.node() != record::kNone && open.functions.empty()),
         known_since_(known_since()),
         eye_(tracer.known_, known_since_) {
     begun_.inputs.reserve(4);
@@ -84,7 +86,8 @@ class Tracer::Beginning {
   const std::vector<const void*> changing_;
   const bool says_what_it_writes_;  // only schemas of aten can be taken at their word
   const bool by_parts_, sketch_;
-  const bool afresh_;  // what a part of an operator reads was looked at when that began, or written inside of it
+  const bool afresh_;       // what a part of an operator reads was looked at when that began, or written inside of it
+  const bool reads_saved_;  // in a node that PyTorch generated
   const std::uint64_t known_since_;
   Eye eye_;
   record::BeginOp begun_;
@@ -138,8 +141,10 @@ void Tracer::Beginning::read_tensor(const at::Tensor& given, std::size_t arg) {
       afresh_ && read && open_.functions.empty() && health_known(tracer_.known_, known_since_, impl, &before);
   const Look look = !read ? Look::kNo : says_what_it_writes_ && !afresh_ ? Look::kKnown : Look::kFresh;
   record::SeenTensor seen = eye_.see(impl, look, &recalled);
-  if (was_known && is_unseen_write(t, seen, before) && !is_of_compiler(tracer_.places_))
+  if (was_known && is_unseen_write(t, seen, before, reads_saved_) && !is_of_compiler(tracer_.places_))
     unseen_.push_back(unseen_write(t, seen, before));
+  else if (was_known && !seen.use.health.ok())
+    tracer_.sink_.ask_who_is_freed();  // whose memory lies next to it is a part of the explanation
   if (recalled) {
     auto& input = context_.recalled.emplace_back();
     input.index = begun_.inputs.size();
@@ -192,6 +197,7 @@ void Tracer::Beginning::name_nodes(const at::RecordFunction& fn) {
 
 // They come right before their reader, so that it reads what they wrote.
 void Tracer::Beginning::report_unseen_writes() {
+  if (!unseen_.empty()) tracer_.sink_.ask_who_is_freed();
   for (UnseenWrite& write : unseen_) {
     record::BeginOp change = begin_of(write, begun_.op, open_.generation);
     const record::EventSink::Token token = tracer_.sink_.begin(std::move(change));
@@ -242,6 +248,7 @@ std::unique_ptr<at::ObserverContext> Tracer::start_op(const at::RecordFunction& 
   beginning.report_unseen_writes();
   context->token = beginning.begin();
   if (!context->token || context->token.generation != open.generation) return nullptr;
+  if (is_top) look_at_guards(context->token.op, false);
 
   open.ops.push_back(context->token.op);
   open.writes.begin();

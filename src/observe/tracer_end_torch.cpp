@@ -11,6 +11,7 @@
 #include "observe/op_tensors_torch.h"
 #include "observe/tracer_context_torch.h"
 #include "observe/unseen_write_torch.h"
+#include "observe/zoned_memory_torch.h"
 
 namespace finitude::observe {
 namespace {
@@ -206,6 +207,7 @@ void Tracer::end_op(const at::RecordFunction& fn, Context* context) {
   if (context->token.generation != sink_.generation()) return;  // a new trace began meanwhile
   OpenCalls& open = open_calls();
   if (context->token.generation == open.generation) open.leave(context->token.op);
+  if (open.is_top()) look_at_guards(context->token.op, true);
   const OpInfo& info = *context->info;
   // What lies in full traces is not held, so that its address may be used again: nothing is known of it. Nor is it of
   // fresh memory, which host code may fill unseen (torch.tensor).

@@ -22,6 +22,19 @@ struct InsideGuard {
 void hold_storage(void* storage) { c10::raw::weak_intrusive_ptr::incref(static_cast<c10::StorageImpl*>(storage)); }
 void release_storage(void* storage) { c10::raw::weak_intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage)); }
 
+// A storage whose last tensor is gone is held by our weak reference, without its memory.
+bool place_of_storage(void* memory, std::uint64_t* address, std::int64_t* size_bytes) {
+  try {
+    auto* const storage = static_cast<c10::StorageImpl*>(memory);
+    if (c10::raw::weak_intrusive_ptr::use_count(storage) == 0) return false;
+    *address = reinterpret_cast<std::uint64_t>(storage->data_ptr().get());
+    *size_bytes = storage->sym_nbytes().maybe_as_int().value_or(0);
+    return *address != 0;
+  } catch (...) {  // what has no memory of its own throws
+    return false;
+  }
+}
+
 }  // namespace
 
 OpenCalls& open_calls() noexcept {
@@ -29,7 +42,7 @@ OpenCalls& open_calls() noexcept {
   return open;
 }
 
-Tracer::Tracer() : sink_(record::EventSink::Limits{}, {&hold_storage, &release_storage}) {}
+Tracer::Tracer() : sink_(record::EventSink::Limits{}, {&hold_storage, &release_storage, &place_of_storage}) {}
 
 Tracer& Tracer::get() {
   static Tracer* tracer = new Tracer();

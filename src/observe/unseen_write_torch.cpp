@@ -34,7 +34,8 @@ UnseenWrites& unseen_writes() noexcept {
 }
 
 bool may_run_code_of_others(std::string_view name, bool is_node) noexcept {
-  if (!is_node) return !name.starts_with("aten::");
+  // torch notes a detach under two names, one of them without a namespace, also for each gradient that backward keeps.
+  if (!is_node) return !name.starts_with("aten::") && name != "detach";
   const bool generated = !name.empty() && name.back() >= '0' && name.back() <= '9';  // "AddmmBackward0"
   const bool own = name.starts_with("torch::autograd::") && name.find('<') == std::string_view::npos;  // AccumulateGrad
   return !generated && !own;
@@ -48,10 +49,11 @@ bool health_known(KnownHealth& known, std::uint64_t generation, const c10::Tenso
   return known.find(generation, {v.storage, v.data, v.begin, v.end, v.dtype}, health);
 }
 
-bool is_unseen_write(const at::Tensor& tensor, const record::SeenTensor& seen, const sense::Health& before) noexcept {
+bool is_unseen_write(const at::Tensor& tensor, const record::SeenTensor& seen, const sense::Health& before,
+                     bool reads_saved) noexcept {
   if (!seen.use.health.ok() || seen.constant || same_values(before, seen.use.health)) return false;
   TensorView v;
-  return place_of(*tensor.unsafeGetTensorImpl(), &v) && is_private(*v.storage);
+  return place_of(*tensor.unsafeGetTensorImpl(), &v) && (reads_saved || is_private(*v.storage));
 }
 
 bool is_of_compiler(const Places* places) {

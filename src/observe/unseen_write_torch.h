@@ -41,8 +41,10 @@ bool health_known(KnownHealth& known, std::uint64_t generation, const c10::Tenso
                   sense::Health* health) noexcept;
 
 // `seen`: a fresh look at memory that held `before`. Is it sound, are there other values, and is it torch's own memory
-// that nobody else is known to share (the program has it as no NumPy array, and no other process has it)?
-bool is_unseen_write(const at::Tensor& tensor, const record::SeenTensor& seen, const sense::Health& before) noexcept;
+// that nobody else is known to share (the program has it as no NumPy array, and no other process has it)? reads_saved:
+// a node of backward reads what forward saved; then nobody may write it, whoever shares it.
+bool is_unseen_write(const at::Tensor& tensor, const record::SeenTensor& seen, const sense::Health& before,
+                     bool reads_saved) noexcept;
 
 // Kernels that torch.compile wrote are no operators, and they reuse memory.
 bool is_of_compiler(const Places* places);

@@ -44,9 +44,10 @@ StorageId EventSink::storage_id(void* memory) {
   const auto known = storages_.find(memory);
   if (known != storages_.end()) return known->second;
   const auto id = static_cast<StorageId>(trace_.storages.size());
-  trace_.storages.emplace_back();
+  Storage& storage = trace_.storages.emplace_back();
   storages_.emplace(memory, id);
   if (keeper_.hold != nullptr) keeper_.hold(memory);
+  if (keeper_.place != nullptr) keeper_.place(memory, &storage.address, &storage.size_bytes);
   account(sizeof(Storage) + kNodeBytes);
   return id;
 }
@@ -162,6 +163,21 @@ void EventSink::name_memory(void* memory, Origin origin, const std::string& name
   storage.origin = origin;
   storage.name = name;
   if (stack != kNone) storage.stack = stack;
+}
+
+void EventSink::ask_who_is_freed() {
+  constexpr std::size_t kMostTimes = 8;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (keeper_.place == nullptr || trace_.freed_asked_at.size() >= kMostTimes) return;
+  const auto now = static_cast<OpId>(trace_.ops.size());
+  trace_.freed_asked_at.push_back(now);
+  for (const auto& [memory, id] : storages_) {
+    Storage& storage = trace_.storages[id];
+    std::uint64_t address = 0;
+    std::int64_t size_bytes = 0;
+    if (storage.freed_before == kNone && storage.address != 0 && !keeper_.place(memory, &address, &size_bytes))
+      storage.freed_before = now;
+  }
 }
 
 StorageId EventSink::storage_of(void* memory) const {

@@ -58,6 +58,8 @@ class EventSink {
   struct Keeper {
     void (*hold)(void* memory) = nullptr;
     void (*release)(void* memory) = nullptr;
+    // Where the memory of a storage lies that is held. False: nowhere, or no longer. Called with the sink locked.
+    bool (*place)(void* memory, std::uint64_t* address, std::int64_t* size_bytes) = nullptr;
   };
   // Names an op for as long as its trace lasts.
   struct Token {
@@ -96,6 +98,9 @@ class EventSink {
   std::uint32_t stack_in_node(std::uint32_t stack, std::uint32_t called_from, OpId node);
   // Where the values of a storage came from. To be named before the trace is taken.
   void name_memory(void* memory, Origin origin, const std::string& name, std::uint32_t stack = kNone);
+  // Asks of each storage whether its memory has been given back, before the op that begins next. Takes the time of a
+  // look at each storage; past a few times per trace it does nothing.
+  void ask_who_is_freed();
   // The storage that lies there in the present trace; kNone: it has not been seen.
   StorageId storage_of(void* memory) const;
   // A value as it is now: only writes that ended before this call count.

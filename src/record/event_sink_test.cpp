@@ -303,6 +303,36 @@ TEST(EventSink, StackOfAGoneTraceIsNotReused) {
   EXPECT_EQ(sink.take().ops.at(0).stack, kNone);
 }
 
+// Whose memory is given back is asked where it matters, and the place of each is kept as it was first seen.
+TEST(EventSink, StoragesGivenBackAreMarked) {
+  static std::map<void*, std::uint64_t> places;
+  const auto place = [](void* memory, std::uint64_t* address, std::int64_t* size_bytes) {
+    const auto it = places.find(memory);
+    if (it == places.end()) return false;
+    *address = it->second;
+    *size_bytes = 64;
+    return true;
+  };
+  std::vector<Held> memory(2);
+  places = {{&memory[0], 0x1000}, {&memory[1], 0x2000}};
+  EventSink sink({}, {&hold, &release, place});
+  sink.start();
+  BeginOp first = op(sink, "first");
+  first.inputs = {tensor(&memory[0]), tensor(&memory[1])};
+  sink.end(sink.begin(std::move(first)), {});
+  sink.ask_who_is_freed();
+  places.erase(&memory[1]);
+  sink.begin(op(sink, "second"));
+  sink.ask_who_is_freed();
+  const Trace trace = sink.take();
+  ASSERT_EQ(trace.storages.size(), 2u);
+  EXPECT_EQ(trace.storages[0].address, 0x1000u);
+  EXPECT_EQ(trace.storages[0].size_bytes, 64);
+  EXPECT_EQ(trace.storages[0].freed_before, kNone);
+  EXPECT_EQ(trace.storages[1].freed_before, 2u);
+  EXPECT_EQ(trace.freed_asked_at, (std::vector<OpId>{1, 2}));
+}
+
 TEST(EventSink, ThreadsAppendInOneGlobalOrder) {
   constexpr int kThreads = 4, kRounds = 400;
   std::vector<Held> memory(64);

@@ -32,6 +32,10 @@ struct Storage {
   Origin origin = Origin::kUnknown;
   std::string name;             // "head.weight", "batch[0]"; empty where there is none
   std::uint32_t stack = kNone;  // kBatch: the line that took the batch in
+  // Where it lay when it was first seen, in the process that was traced; 0: not known. Not written to files.
+  std::uint64_t address = 0;
+  std::int64_t size_bytes = 0;
+  OpId freed_before = kNone;  // its memory had been given back when this op began; kNone: that was not seen
 };
 
 inline constexpr std::size_t kMaxBadRows = 64;
@@ -114,6 +118,8 @@ struct Trace {
   std::vector<Stack> stacks;
   std::vector<Sink> sinks;
   bool truncated = false;  // a limit was reached; later ops are missing
+  // Before these ops it was asked of each storage whether its memory had been given back. Not written to files.
+  std::vector<OpId> freed_asked_at;
 };
 
 }  // namespace finitude::record

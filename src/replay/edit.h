@@ -103,6 +103,14 @@ struct Beside {
   bool uneven = false;              // each zero is replaced by a different value, up to twice as large
 };
 
+// The unchanged step, played several times.
+struct Repeats {
+  int runs = 0;      // 0: it could not be played
+  int alike = 0;     // of them: all results have the bits of the first
+  int with_bad = 0;  // of them: a result is not finite
+  int threads = 0;
+};
+
 // Runs the whole captured step again. The live half implements it on torch; tests with tables.
 class StepLab {
  public:
@@ -132,6 +140,8 @@ class StepLab {
   virtual double size_of_update() { return 0; }
   // Unchanged, so many times more: in how many of them did all results have the bits that were recorded?
   virtual int again(int times) = 0;
+  // Unchanged, with so many threads; 0: as many as there were.
+  virtual Repeats repeats(int /*times*/, int /*threads*/) { return {}; }
 };
 
 }  // namespace finitude::replay

@@ -1,10 +1,12 @@
 #include "replay/step_lab_torch.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "replay/edit_sites_torch.h"
 #include "replay/edited_step_torch.h"
@@ -169,6 +171,27 @@ std::vector<double> TorchStepLab::beside(const Beside& beside, double value) {
     values.clear();
   }
   return values;
+}
+
+Repeats TorchStepLab::repeats(int times, int threads) {
+  Repeats found;
+  found.threads = threads > 0 ? threads : at::get_num_threads();
+  for (const auto& [name, value] : tape_.settings)
+    if (threads == 0 && name == "threads") found.threads = std::atoi(value.c_str());
+  std::vector<std::uint64_t> first;
+  PlayOptions options;
+  options.threads = threads;
+  for (int i = 0; i < times; ++i) {
+    const Played played = play(tape_, options);
+    if (!played.missing.empty() || !played.why_not.empty()) return {};
+    std::vector<std::uint64_t> bits;
+    for (const PlayedOutcome& outcome : played.outcomes) bits.push_back(outcome.got);
+    if (i == 0) first = bits;
+    ++found.runs;
+    found.alike += bits == first;
+    found.with_bad += !played.bad().empty();
+  }
+  return found;
 }
 
 StepTrial TorchStepLab::deterministic() {

@@ -37,6 +37,7 @@ class TorchStepLab : public StepLab {
   StepTrial after_share_of_update(double share) override;
   double size_of_update() override { return relative_size(last_update()); }
   int again(int times) override;
+  Repeats repeats(int times, int threads) override;
 
  private:
   StepTrial play_edited(const Edit& edit, const EditSites& sites, const KeptValues& before) const;

@@ -52,7 +52,7 @@ def explained(folder, change, loss="out.pow(2).mean()"):
         ),
         (
             "for at in (0, 4096): ctypes.memset(g.data_ptr() + at, 0x7e, 512)",
-            "1,024 bytes changed between writer and reader (bytes 0 to 4,607 of 8,192, with gaps)",
+            "1,024 bytes changed between writer and reader (bytes 0 to 4,607 of 8,192, with gaps; a multiple of 512)",
         ),
     ],
 )

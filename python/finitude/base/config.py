@@ -55,6 +55,7 @@ class Config:
     replicas_every: int = 0  # steps between two comparisons of replicated parameters; 0: none
     signals_together: float = 0.0  # seconds in which a signal has to reach all ranks in one step; 0: as they come
     verify: str = ""  # every=N: one healthy step in N is computed twice; "": none
+    guard_memory: int = 0  # a bad step is explained by a second process with guard zones around tensors' memory
     report: str = ""
     runs: str = "finitude-runs"
     undo_mb: int = 0
@@ -266,6 +267,8 @@ def at_odds(config: Config) -> list[str]:
         lines.append("--dump writes nothing with --redact: statistics are values")
     if config.verify and (config.level != "gate" or config.tape_every):
         lines.append("--verify computes no step twice with --tape-every, --level tape or --level trace")
+    if config.guard_memory and config.on_alarm == "raise":
+        lines.append("--guard-memory has no effect with --on-alarm raise: no step is run again")
     if rolls_back(config) and not config.undo_mb and not config.rollback_every:
         lines.append(
             "--on-alarm rollback has no copies to go back to (--undo-mb 0, --rollback-every 0): a bad step is skipped, "

@@ -386,6 +386,7 @@ if TYPE_CHECKING:
         samples: list[Any]  # for each batch of the step: indices in the data set
         memory: str  # kind of what nobody had written (first_values.py)
         by_chance: bool  # the step is finite in this run; memory that nobody had written decides
+        guarded: Literal["finite", "bad"]  # a guard zone was damaged; how the step came out with them
 
     class LossNote(TypedDict):
         """A loss of an open window (src/bindings/windows_torch.cpp)."""

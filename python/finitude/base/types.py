@@ -105,6 +105,7 @@ if TYPE_CHECKING:
         replicas_every: int | None
         signals_together: float | None
         verify: str | None
+        guard_memory: bool | None
         report: TextPath | None
         runs: TextPath | None
         max_skips: int | None

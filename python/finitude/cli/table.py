@@ -100,6 +100,8 @@ options of run:
                   after S seconds as they come (0: at once; docs/distributed.md)
   --verify every=N   compute one healthy step in N twice, and name the first
                   operation whose bits differ (none; docs/verify.md)
+  --guard-memory  explain a bad step by a second process, with guard zones
+                  around the memory of CPU tensors (docs/verify.md)
   --report FILE   the report as JSON, written with each alarm, and at the end
                   always
   --runs DIR      where reports go (finitude-runs)
@@ -205,6 +207,7 @@ OPTIONS = (
     "--replicas-every",
     "--signals-together",
     "--verify",
+    "--guard-memory",
     "--report",
     "--runs",
     "--max-skips",
@@ -244,7 +247,7 @@ OPTIONS = (
     "--rules",
     "--config",
 )
-FLAGS = ("--redact", "--quiet", "--resume-skip-rows", "--rollback-skip-rows")
+FLAGS = ("--redact", "--quiet", "--guard-memory", "--resume-skip-rows", "--rollback-skip-rows")
 REPLAY_OPTIONS = (
     "--threads",
     "--allow",

@@ -44,7 +44,7 @@ class IsolatedRun:
         """Operations are traced, and taped for a capsule. generators: as they were when the window began, where that is
         not now. dropped: the script is going to drop the gradients that backward leaves: they are sinks then."""
         _native.trace_clear()
-        _native.trace_start()
+        _native.trace_start(again=True)
         _native.gradients_are_sinks(dropped)
         capsules.begin(generators)
         value_lines.begin()

@@ -13,5 +13,6 @@ REWIND = rewind.WAY  # the program itself goes back to the start of the window
 RESTART = restart.WAY  # the program is started again in a second process
 
 ALL = (TRACE, TAPE, CALL, REWIND, RESTART)
+GUARDED = (RESTART,)  # with --guard-memory: the program's own process gets no guard zones
 IN_PLACE = (TRACE, TAPE, CALL, REWIND)
 AFTERWARDS = (TRACE, TAPE, RESTART)  # for a step that the program has left behind

@@ -133,6 +133,7 @@ class Restart:
             **_order(start, alarm, expected, where, hand, session.makers),
             "resumed": resumed,
             "decided": session.skipped.decided,
+            "guard": bool(session.config.guard_memory),
         }
         if then is not None:
             order["decided"], order["named"], order["took"] = then

@@ -29,7 +29,8 @@ class Outcome(NamedTuple):
 def _way(order):
     where = "on all ranks" if order.get("ranks") else "in a second process"
     eagerly = ", this step eagerly" if order["compiled"] else ""
-    return f"run again from {order.get('resumed') or 'its start'} {where}{eagerly}"
+    guarded = ", with guard zones around the memory of its tensors" if order.get("guard") else ""
+    return f"run again from {order.get('resumed') or 'its start'} {where}{eagerly}{guarded}"
 
 
 def of_other_memory(order: Order) -> Outcome:

@@ -61,6 +61,8 @@ class Target:
 
     def prepare(self) -> None:
         """Before the program begins."""
+        if self.order.get("guard"):
+            _native.guard_memory()
         checkpoint_origin.watch(impossible_state.note_loaded)
         launch_command.restore_seeds(self.order["seeds"])
         anomaly.watch()
@@ -373,15 +375,15 @@ class Target:
         other = incident.other_values(self.order["named"]) if verified and not self.order["compiled"] else []
         looks_back = bool(self.order["swallowed"] or self.order["overflowed"])
         found = session.analysis.findings(optimizer, sinks, swallowed=self.order["swallowed"], was_bad=not looks_back)
-        by_chance = found.pop("by_chance", False)
-        is_other = not verified and not by_chance and written_at is None
+        by_chance, guarded = found.pop("by_chance", False), found.pop("guarded", False)
+        is_other = not verified and not by_chance and not guarded and written_at is None
         elsewhere = is_other and bool(found["births"]) and incident.is_elsewhere(self.order, optimizer, sinks)
         by_memory = elsewhere and found["cause"]["class"] == "uninitialised-memory"
         if elsewhere and not by_memory:
             found = {"births": []}
         if optimizer is not None:
             checkpoint_origin.add_to(found, optimizer)
-        failed_again = bool(found["births"]) and not by_chance
+        failed_again = bool(found["births"]) and not by_chance and guarded != "finite"
         outcome = second_outcome.of(self.order, verified, failed_again, elsewhere, written_at, other, by_memory)
         self._write(outcome, found, written_at, has_capsule=not elsewhere)
 

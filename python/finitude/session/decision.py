@@ -65,7 +65,8 @@ class Decision:
         if rerun_wanted and session.part(session.recent.runs_again, alarm, kind, where, is_traced, vote):
             found_at = alarm["step"]
             step = BadStep(session, optimizer, alarm, sinks, where, undone, loss, vote)
-            outcome = session.part(climb, ladder.ALL, step, session.part)
+            is_guarded = bool(session.config.guard_memory) and session.restart.is_possible()
+            outcome = session.part(climb, ladder.GUARDED if is_guarded else ladder.ALL, step, session.part)
             if outcome is not None and outcome.runs_again:
                 return "again"  # second_run_ended continues from here
             if where == "start":

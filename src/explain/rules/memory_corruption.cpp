@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "explain/changed_memory.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
@@ -104,31 +105,24 @@ record::OpId unseen_write_behind(const Scene& s) {
   return record::kNone;
 }
 
-std::string grouped(std::uint64_t value) {
-  std::string digits = std::to_string(value);
-  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<std::size_t>(at), 1, ',');
-  return digits;
+bool has_number(const record::Op& op, std::string_view name) {
+  return std::ranges::any_of(op.scalars, [&](const auto& scalar) { return scalar.arg == name && scalar.number; });
 }
 
-std::optional<std::uint64_t> number_of(const record::Op& op, std::string_view name) {
-  for (const record::ScalarUse& scalar : op.scalars)
-    if (scalar.arg == name && scalar.number) return static_cast<std::uint64_t>(*scalar.number);
-  return std::nullopt;
+void add_lines(std::vector<Experiment> lines, Finding* finding) {
+  for (Experiment& line : lines) finding->experiments.push_back(std::move(line));
 }
 
-// "2,048 bytes changed between writer and reader", and where they lie.
-std::string reported_bytes(const record::Op& change) {
-  const auto bytes = number_of(change, record::kChangedBytes);
-  if (!bytes) return "values changed between writer and reader";
-  const std::uint64_t first = number_of(change, record::kFirstByte).value_or(0),
-                      end = number_of(change, record::kEndByte).value_or(0);
-  std::string text = (number_of(change, record::kAtLeast) ? "at least " : "") + grouped(*bytes) +
-                     " bytes changed between writer and reader (bytes " + grouped(first) + " to " + grouped(end - 1) +
-                     " of " + grouped(static_cast<std::uint64_t>(change.outputs[0].end - change.outputs[0].begin));
-  text += end - first == *bytes ? ", without a gap" : ", with gaps";
-  constexpr std::uint64_t kBlock = 2048;
-  return text + (*bytes % kBlock == 0 ? "; a multiple of 2,048)" : ")");
+// Did forward save it, and an autograd node read it again?
+bool is_read_by_node(const Scene& s, const record::Op& reader) {
+  return reader.node < s.trace.ops.size() && is_builtin_node(s.trace.ops[reader.node]);
+}
+
+std::string reader_line(const Scene& s, const record::Op& reader) {
+  if (!is_read_by_node(s, reader)) return at_line(s.trace, reader);
+  const record::OpId forward = s.trace.ops[reader.node].forward;
+  if (forward >= s.trace.ops.size()) return " in backward";
+  return " in the backward of " + s.trace.ops[forward].name + at_line(s.trace, s.trace.ops[forward]);
 }
 
 Finding of_unseen_write(const Scene& s, record::OpId id) {
@@ -138,27 +132,33 @@ Finding of_unseen_write(const Scene& s, record::OpId id) {
   const record::Op* reader = id + 1 < s.trace.ops.size() ? &s.trace.ops[id + 1] : nullptr;
   for (record::OpId next = id + 1; reader && reader->name == record::kUnseenWrite && next + 1 < s.trace.ops.size();)
     reader = &s.trace.ops[++next];
-  std::string text = reported_bytes(change) + ": ";
+  std::string text = changed_bytes(change) + ": ";
   text += writer == record::kNone
               ? "the memory was there before the step"
               : s.trace.ops[writer].name + at_line(s.trace, s.trace.ops[writer]) + " wrote this memory";
-  if (reader) text += ", " + reader->name + at_line(s.trace, *reader) + " reads it";
+  if (reader) text += ", " + reader->name + reader_line(s, *reader) + " reads it";
   text += ", and no operator wrote there in between; the largest value was " + figure(before.health.absmax) +
           " and is " + figure(after.health.absmax);
   if (after.health.zero > before.health.zero)
-    text += ", and there are " + grouped(after.health.zero - before.health.zero) + " zeros more";
+    text += ", and there are " + with_commas(after.health.zero - before.health.zero) + " zeros more";
   text += "; " + s.op->name + " only made a non-finite value of it";
-  Finding result = finding(
-      s, "memory-corruption", kScoreOneMeaning + 40, text,
-      "find what writes this memory without a PyTorch operator: an extension, ctypes or a data_ptr() that is used too "
-      "long, another "
-      "thread, process or stream, or failing memory. Put an intended write into an operator (torch.library)");
+  const std::string fix =
+      reader && is_read_by_node(s, *reader)
+          ? "write into memory that forward used only after backward, or give the tensor memory of its own "
+            "(torch.tensor or clone instead of from_numpy); the writer is no PyTorch operator: NumPy, an extension, "
+            "ctypes, another thread or process"
+          : "find what writes this memory without a PyTorch operator: an extension, ctypes or a data_ptr() that is "
+            "used "
+            "too long, another thread, process or stream, or failing memory. Put an intended write into an operator "
+            "(torch.library)";
+  Finding result = finding(s, "memory-corruption", kScoreOneMeaning + 40, text, fix);
   if (reader) mend_at(s.trace, *reader, &result);
-  const bool finite = number_of(change, record::kFiniteWithout).has_value();
+  const bool finite = has_number(change, record::kFiniteWithout);
   if (finite)
     result.experiments.push_back(
         {"whole step played again from its operators, without that write", "it comes out finite", true});
-  conclude(result, finite || (number_of(change, record::kChangedBytes) && !number_of(change, record::kAtLeast)));
+  add_lines(around_change(s.trace, id), &result);
+  conclude(result, finite || (has_number(change, record::kChangedBytes) && !has_number(change, record::kAtLeast)));
   return result;
 }
 
@@ -175,7 +175,7 @@ const record::TensorUse* read_bad(const Scene& s) {
 }
 
 std::string amount_of(const record::TensorUse& bad) {
-  return bad.health.nan ? grouped(bad.health.nan) + " NaN" : grouped(bad.health.inf()) + " Inf";
+  return bad.health.nan ? with_commas(bad.health.nan) + " NaN" : with_commas(bad.health.inf()) + " Inf";
 }
 
 // Bad values that the first reader found, and no operator had left there.
@@ -241,6 +241,7 @@ class MemoryCorruption : public Rule {
                                    "did, in memory that the tensor shares",
                                "give the tensor memory of its own (torch.tensor or clone instead of from_numpy), or "
                                "write there only after backward");
+      add_lines(around_use(s.trace, *changed.use, s.birth.first_reader), &result);
       conclude(result, true);
       return result;
     }
@@ -249,6 +250,7 @@ class MemoryCorruption : public Rule {
       Finding result = finding(s, "memory-corruption", kScoreOrigin - 50, of_unknown_writer(s),
                                "find what writes this memory besides PyTorch's operators: an extension, ctypes or a "
                                "data_ptr() that is used too long, another thread, process or stream");
+      if (const auto* bad = read_bad(s)) add_lines(around_use(s.trace, *bad, s.birth.first_reader), &result);
       conclude(result, false);
       return result;
     }

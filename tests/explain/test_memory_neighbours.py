@@ -1,0 +1,111 @@
+"""Memory that changed with no operator to write it: whose memory lies next to it, who had it before, and what backward
+reads through memory that NumPy shares."""
+
+import re
+
+import pytest
+
+from helpers import run
+
+OUT_OF_BOUNDS = """
+import ctypes, torch
+from torch import nn
+torch.manual_seed(0)
+up, norm, down = nn.Linear(16, 64), nn.LayerNorm(64), nn.Linear(64, 1)
+opt = torch.optim.SGD([*up.parameters(), *norm.parameters(), *down.parameters()], lr=1e-4)
+for i in range(6):
+    h = up(torch.randn(8, 16))
+    made = []
+    for _ in range(40):
+        table = torch.ones(8, 64)
+        made.append((table, norm(h)))
+    if i == 3:
+        table = next(table for table, g in made if g.data_ptr() == table.data_ptr() + 2112)
+        ctypes.memset(table.data_ptr() + 2112, 0x7e, 256)  # 64 bytes behind its end
+    loss = down(sum(m[1] for m in made)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def lines_of(alarm):
+    return {e["name"]: e["outcome"] for e in alarm["cause"]["experiments"]}
+
+
+def test_neighbour_of_an_overwritten_tensor_is_named(tmp_path):
+    alarm = run(tmp_path, OUT_OF_BOUNDS).the_alarm()
+    assert alarm["step"] == 3 and alarm["cause"]["class"] == "memory-corruption", alarm["cause"]
+    assert alarm["cause"]["text"].startswith("256 bytes changed between writer and reader (bytes 0 to 255 of 2,048")
+    lines = lines_of(alarm)
+    assert re.fullmatch("0x[0-9a-f]+", lines["address"]), lines
+    assert lines["before that tensor, 64 bytes away"] == (
+        "the result of aten::ones at train.py:10 (2,048 bytes), still in use"
+    )
+
+
+AFTER_FREE = """
+import ctypes, torch
+from torch import nn
+torch.manual_seed(0)
+up, norm, down = nn.Linear(16, 256), nn.LayerNorm(256), nn.Linear(256, 1)
+opt = torch.optim.SGD([*up.parameters(), *norm.parameters(), *down.parameters()], lr=1e-4)
+for i in range(6):
+    h = up(torch.randn(8, 16))
+    found = []
+    for _ in range(8):
+        scratch = torch.sin(h.detach())
+        old = scratch.data_ptr()
+        del scratch
+        g = norm(h)
+        found.append((g, old))
+    if i == 3:
+        g, old = next(pair for pair in found if pair[0].data_ptr() == pair[1])
+        ctypes.memset(old + 64, 0x7e, 1024)
+    loss = down(sum(g for g, _ in found)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_earlier_owner_of_the_memory_is_named(tmp_path):
+    alarm = run(tmp_path, AFTER_FREE).the_alarm()
+    assert alarm["cause"]["class"] == "memory-corruption", alarm["cause"]
+    lines = lines_of(alarm)
+    assert lines["had that memory before"].startswith(
+        "the result of aten::sin at train.py:10 (8,192 bytes), given back"
+    )
+
+
+SHARED = """
+import numpy as np, torch
+from torch import nn
+torch.manual_seed(0)
+buf = np.zeros((8, 64), dtype=np.float32)
+stage = torch.from_numpy(buf)
+net, head = nn.Linear(16, 64), nn.Linear(64, 1)
+opt = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=1e-4)
+for i in range(6):
+    x = torch.randn(8, 16)
+    stage.copy_(torch.randn(8, 64))
+    h = net(x) * stage
+    loss = head(h).pow(2).mean() * 100
+    if i == 3:
+        buf[2:4] = 3e38
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("level", ["gate", "trace"])
+def test_numpy_writes_what_backward_reads(tmp_path, level):
+    """Finite, in an activation that forward saved: only backward may read it, and nobody may write it."""
+    alarm = run(tmp_path, SHARED, "--level", level).the_alarm()
+    cause = alarm["cause"]
+    assert alarm["step"] == 3 and cause["class"] == "memory-corruption", cause
+    assert cause["text"].startswith("512 bytes changed between writer and reader (bytes 512 to 1,023 of 2,048"), cause
+    assert "aten::copy_ at train.py:10 wrote this memory" in cause["text"]
+    assert "in the backward of aten::mul at train.py:11 reads it" in cause["text"]
+    assert "instead of from_numpy" in alarm["fix"]["text"]
