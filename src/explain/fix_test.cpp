@@ -46,8 +46,6 @@ class TableStep : public replay::StepLab {
     return earlier;
   }
   int again(int) override { return same; }
-  replay::Repeats many, one;
-  replay::Repeats repeats(int, int threads) override { return threads == 1 ? one : many; }
   std::vector<double> beside(const replay::Beside&, double value) override {
     return quotient ? std::vector<double>{quotient(value)} : std::vector<double>{};
   }
@@ -342,38 +340,6 @@ TEST(Fix, MemoryThatNobodyWroteComesFirst) {
   EXPECT_EQ(finding.cause_class, "uninitialised-memory");
   EXPECT_TRUE(finding.fix_tried.empty());  // the edits were those of another cause
   for (const Edit& edit : step.asked) EXPECT_EQ(edit.kind, Edit::Kind::kCompute);
-}
-
-// A replay that is not the step: whether its operators agree with themselves is said, and judged by nobody.
-TEST(Fix, RepeatsWithOneThreadAndWithAll) {
-  struct Case {
-    replay::Repeats many, one;
-    const char* outcome;
-  };
-  for (const Case& c : {
-           Case{{3, 3, 0, 4},
-                {3, 3, 0, 1},
-                "the same bits with 4 threads, finite; the same bits with one thread, finite"},
-           Case{{3, 1, 2, 4},
-                {3, 3, 0, 1},
-                "other bits each time with 4 threads, not always finite; the same bits with one thread, finite: "
-                "threads-dependent"},
-           Case{{3, 1, 3, 4},
-                {3, 1, 3, 1},
-                "other bits each time with 4 threads, not finite; other bits each time with one thread, not finite: "
-                "order-dependent, whatever the number of threads"},
-           Case{{3, 3, 3, 1}, {}, "the same bits with one thread, not finite"},
-       }) {
-    Finding finding;
-    TableStep step;
-    step.why_not = "a replay of the unchanged step comes out with other bits";
-    step.many = c.many;
-    step.one = c.one;
-    try_on_step(finding, step, {});
-    ASSERT_EQ(finding.experiments.size(), 1u);
-    EXPECT_EQ(finding.experiments.front().outcome, c.outcome);
-    EXPECT_FALSE(finding.experiments.front().predicted);
-  }
 }
 
 // Two expressions of one line are two places: what is changed in one of them is not changed in the other.
