@@ -127,7 +127,8 @@ TEST_F(LateWritesTest, CountsOfAPartStayWithinTheWhole) {
   bucket.use.health.subnormal = 1;
   run("c10d::allreduce_", {bucket}, {bucket});
   run("aten::mul", {part(2, 0, 8)}, {part(2, 0, 8, 1)});
-  const sense::Health& h = sink_.take().ops[0].outputs[0].health;
+  const Trace trace = sink_.take();
+  const sense::Health& h = trace.ops[0].outputs[0].health;
   EXPECT_EQ(h.nan, 2u);
   EXPECT_LE(h.nan + h.pos_inf + h.neg_inf + h.zero + h.subnormal, h.numel);
 }
