@@ -307,7 +307,8 @@ def watch(
             _name_unused(session.config, options)
     else:
         global _begun
-        session, owner = Session(config.load(options), _program(), sys.orig_argv), True
+        program = _program()
+        session, owner = Session(config.load(options), program, sys.orig_argv if program else ()), True
         if session.config.seed:
             seeding.seed_all(int(session.config.seed))
         if _begun is None:

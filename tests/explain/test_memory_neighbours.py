@@ -48,20 +48,21 @@ AFTER_FREE = """
 import ctypes, torch
 from torch import nn
 torch.manual_seed(0)
-up, norm, down = nn.Linear(16, 256), nn.LayerNorm(256), nn.Linear(256, 1)
+up, norm, down, wide = nn.Linear(16, 256), nn.LayerNorm(256), nn.Linear(256, 1), torch.ones(128, 64)
 opt = torch.optim.SGD([*up.parameters(), *norm.parameters(), *down.parameters()], lr=1e-4)
 for i in range(6):
     h = up(torch.randn(8, 16))
     found = []
-    for _ in range(64):
-        scratch = torch.sin(h.detach())
+    for _ in range(600 if i == 3 else 8):
+        scratch = torch.sin(wide)  # leaves room for more than one tensor
         old = scratch.data_ptr()
         del scratch
         g = norm(h)
-        found.append((g, old))
+        found.append((g, g.data_ptr() - old))
+        if i == 3 and 0 <= found[-1][1] <= 16384: break
     if i == 3:
-        g, old = next((pair for pair in found if pair[0].data_ptr() == pair[1]), found[-1])
-        ctypes.memset(old + 64, 0x7e, 1024)
+        g, gap = next((pair for pair in found if 0 <= pair[1] <= 16384), found[-1])
+        ctypes.memset(g.data_ptr() + 64, 0x7e, 1024)
     loss = down(sum(g for g, _ in found)).pow(2).mean()
     opt.zero_grad()
     loss.backward()
@@ -74,7 +75,7 @@ def test_earlier_owner_of_the_memory_is_named(tmp_path):
     assert alarm["cause"]["class"] == "memory-corruption", alarm["cause"]
     lines = lines_of(alarm)
     assert lines["had that memory before"].startswith(
-        "the result of aten::sin at train.py:10 (8,192 bytes), given back"
+        "the result of aten::sin at train.py:10 (32,768 bytes), given back"
     )
 
 
