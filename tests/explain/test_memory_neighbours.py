@@ -6,28 +6,7 @@ import re
 import pytest
 
 from helpers import run
-
-OUT_OF_BOUNDS = """
-import ctypes, torch
-from torch import nn
-torch.manual_seed(0)
-up, norm, down = nn.Linear(16, 64), nn.LayerNorm(64), nn.Linear(64, 1)
-opt = torch.optim.SGD([*up.parameters(), *norm.parameters(), *down.parameters()], lr=1e-4)
-for i in range(6):
-    h = up(torch.randn(8, 16))
-    made = []
-    for _ in range(40):
-        table = torch.ones(8, 64)
-        made.append((table, norm(h)))
-    if i == 3:
-        gaps = [(g.data_ptr() - t.data_ptr(), n) for n, (t, _) in enumerate(made) for _, g in made]
-        gap, n = min(one for one in gaps if one[0] >= 2048)  # where memory lies differs from run to run
-        ctypes.memset(made[n][0].data_ptr() + gap, 0x7e, 256)  # behind its end
-    loss = down(sum(m[1] for m in made)).pow(2).mean()
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-"""
+from memory_programs import BEHIND, TRAIN
 
 
 def lines_of(alarm):
@@ -35,7 +14,7 @@ def lines_of(alarm):
 
 
 def test_neighbour_of_an_overwritten_tensor_is_named(tmp_path):
-    alarm = run(tmp_path, OUT_OF_BOUNDS).the_alarm()
+    alarm = run(tmp_path, TRAIN.replace("WRITE", BEHIND)).the_alarm()
     assert alarm["step"] == 3 and alarm["cause"]["class"] == "memory-corruption", alarm["cause"]
     assert alarm["cause"]["text"].startswith("256 bytes changed between writer and reader (bytes 0 to 255 of 2,048")
     lines = lines_of(alarm)

@@ -106,7 +106,7 @@ def _check_groups(groups, size):
 
 
 def capsules(path: str, document: Mapping[str, Any]) -> dict[int, str]:
-    """By rank the folder of its capsule. path: of the manifest. A folder that lies elsewhere by a link is left out."""
+    """By rank the folder of its capsule. path: of the manifest. A folder that lies elsewhere by a link is skipped."""
     root = os.path.realpath(os.path.dirname(os.path.abspath(path)))
     found = {}
     for one in document["ranks"]:

@@ -228,9 +228,9 @@ class Look(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.is_elsewhere():
             return func(*args, **kwargs)
-        watcher = operations.WATCHED.get(name)
-        if any(is_sharded(kind) for kind in types):  # to ask for its values would be a collective operation
-            watcher = None
+        # To ask a DTensor for its values would be a collective operation.
+        in_parts = any(is_sharded(kind) for kind in types)
+        watcher = None if in_parts else operations.WATCHED.get(name)
         if watcher is not None and self.backward_depth == 0 and torch.is_grad_enabled():
             self.looking(watcher, self.facts, name, args, kwargs)
         compared = self.compared and len(self.facts["operations"]) < MAX_OPERATIONS
@@ -243,7 +243,7 @@ class Look(TorchDispatchMode):
         if self.random is not None:
             self.looking(self.random.of_operation, func, args, kwargs, out, self.backward_depth > 0)
         if self.backward_depth == 0 and not self.before:  # and not inside a step
-            if not any(is_sharded(kind) for kind in types):
+            if not in_parts:
                 self.looking(loss_operands.look, self.facts, self.wiring.flow, name, args)
             self.looking(self.wiring.operation, name, args, kwargs, out, torch.is_grad_enabled())
         return out
