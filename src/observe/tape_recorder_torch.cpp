@@ -421,7 +421,9 @@ void TapeRecorder::end_op(const at::RecordFunction& fn, Context* context) {
       }
     }
   }
-  if (!reported) refuse(op);
+  // A call that an exception ended has no results (the last one that a non-reentrant checkpoint computes again). What
+  // it made is input of the call that reads it.
+  if (!reported && results.size() >= op.num_returns) refuse(op);
   if (reported && context->digest != kNoDigest)
     end_digest(context->digest, results.slice(results.size() - count), context->written);
   bool drew = context->drops || (op.random && op.dropout < 0 && context->drawn.empty());

@@ -1,11 +1,13 @@
 """--verify: a bit that changes in a healthy step is found, and the first operation, or the memory, is named."""
 
+import contextlib
 import gc
 import re
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import finitude
 import helpers
@@ -125,6 +127,38 @@ def test_healthy_steps_are_the_same(tmp_path):
     assert counts["steps"] >= 10, counts
 
 
+class Checkpointed(Net):
+    """Its norm is computed again in backward, which stops in the middle of the last operation unless it is reentrant."""
+
+    def __init__(self, reentrant, between=lambda h: None):
+        super().__init__(between)
+        self.reentrant = reentrant
+
+    def part(self, h):
+        self.between(h)
+        return torch.tanh(self.norm(h)) * 2
+
+    def forward(self, x):
+        with contextlib.suppress(RuntimeError):
+            x.mm(x)  # a call that an exception ends
+        return self.second(checkpoint(self.part, self.first(x), use_reentrant=self.reentrant))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointed_steps_are_verified(tmp_path, reentrant):
+    advisories, counts = trained(tmp_path, Checkpointed(reentrant), steps=4)
+    assert not advisories and counts["mismatches"] == counts["not_played"] == 0 and counts["steps"] >= 3, counts
+    calls = []
+
+    def between(h):
+        calls.append(1)
+        if len(calls) == 6:  # of the third step, as backward computes it again
+            flip(h)
+
+    texts = found(trained(tmp_path, Checkpointed(reentrant, between))[0])
+    assert texts[0].startswith("the result of aten::addmm had other bits when aten::native_batch_norm"), texts
+
+
 def test_one_step_in_n_is_verified(tmp_path):
     _, counts = trained(tmp_path, Net(), steps=13, verify="every=4")
     assert counts["steps"] == 3, counts
@@ -167,6 +201,7 @@ def test_weights_written_by_the_program_are_no_corruption(tmp_path):
 LOADER = """
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 torch.manual_seed(3)
 data = TensorDataset(torch.rand(64, 6), torch.rand(64, 1))
