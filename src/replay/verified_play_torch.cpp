@@ -1,12 +1,15 @@
 #include "replay/verified_play_torch.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <bit>
 #include <deque>
 #include <map>
 #include <tuple>
 #include <utility>
 
+#include "base/pinned_core_posix.h"
 #include "replay/tape_observer_torch.h"
 #include "replay/tape_player.h"
 
@@ -16,7 +19,9 @@ namespace {
 using observe::CallDigest;
 
 constexpr std::size_t kNoCall = static_cast<std::size_t>(-1);
-constexpr std::size_t kPlays = 3;  // two that agree say little of a kernel whose order of additions varies
+// Two plays that agree say little of a kernel whose order of additions varies.
+enum class Core : std::uint8_t { kOther, kHome };
+constexpr std::array kPlays{Core::kOther, Core::kOther, Core::kHome, Core::kHome, Core::kOther};
 
 using Key = std::tuple<record::OpId, std::string, std::string>;
 
@@ -89,6 +94,23 @@ std::size_t first_of(const std::vector<std::uint64_t>& a, const std::vector<std:
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
+// home: of the calling thread, which has just computed the step; others that it may run on. -1: there is none.
+struct Cores {
+  int home = -1, other = -1, third = -1;
+};
+
+// The next one each time, so that all cores are compared in turn.
+Cores choose_cores() {
+  static std::atomic<std::size_t> turn{0};
+  const int home = base::current_core();
+  std::vector<int> others = base::allowed_cores();
+  std::erase(others, home);
+  if (home < 0 || others.empty()) return {};
+  const std::size_t next = turn++;
+  const int other = others[next % others.size()];
+  return {home, other, others.size() > 1 ? others[(next + 1) % others.size()] : -1};
+}
+
 class Judge {
  public:
   Judge(const capture::Tape& tape, const StepDigests& step, std::set<std::string>* nondeterministic)
@@ -100,24 +122,54 @@ class Judge {
         tape_.entries.begin(), tape_.entries.end(), [](const auto& e) { return e.kind == capture::Entry::kCall; }));
     found.compared =
         static_cast<std::size_t>(std::count_if(calls_.begin(), calls_.end(), [](auto c) { return c != kNoCall; }));
-    while (plays_.size() < kPlays) {
-      SeeDigests seen(tape_, step_, calls_);
-      const Played played = play(tape_, {}, &seen);
-      if (!played.missing.empty() || !played.why_not.empty()) {
-        found.kind = VerifiedStep::kNotPlayed;
-        found.why_not = played.missing.empty() ? played.why_not : played.missing.front();
-        return found;
-      }
-      plays_.push_back(std::move(seen));
-      found.plays = plays_.size();
+    while (plays_.size() < kPlays.size()) {
+      if (!play_on(kPlays[plays_.size()] == Core::kHome ? cores_.home : cores_.other, &found)) return found;
       if (plays_.size() == 1 && is_same()) return found;
     }
     learn();
     judge(&found);
+    if (found.kind == VerifiedStep::kOperation && depends_on_core(found.entry)) name_cores(&found);
     return found;
   }
 
  private:
+  // False: it cannot be played; *found says why.
+  bool play_on(int core, VerifiedStep* found) {
+    const base::PinnedCore pin(core);
+    SeeDigests seen(tape_, step_, calls_);
+    const Played played = play(tape_, {}, &seen);
+    if (!played.missing.empty() || !played.why_not.empty()) {
+      found->kind = VerifiedStep::kNotPlayed;
+      found->why_not = played.missing.empty() ? played.why_not : played.missing.front();
+      return false;
+    }
+    plays_.push_back(std::move(seen));
+    found->plays = plays_.size();
+    return true;
+  }
+
+  // From the same bytes the recorded bits in each play on the core of the step, and others, the same ones in each play,
+  // on the other core.
+  bool depends_on_core(std::size_t i) const {
+    if (cores_.other < 0) return false;
+    for (std::size_t p = 0; p < kPlays.size(); ++p) {
+      const Seen& seen = plays_[p].seen[i];
+      const auto& wanted = kPlays[p] == Core::kHome ? call(i).outputs : plays_[0].seen[i].outputs;
+      if (seen.inputs != call(i).inputs || seen.outputs != wanted) return false;
+    }
+    return !same_outputs(i);
+  }
+
+  void name_cores(VerifiedStep* found) {
+    found->core = cores_.home;
+    found->other_core = cores_.other;
+    VerifiedStep unused = *found;
+    if (cores_.third < 0 || !play_on(cores_.third, &unused)) return;
+    const auto& outputs = plays_.back().seen[found->entry].outputs;
+    if (outputs == call(found->entry).outputs) found->odd_core = cores_.other;
+    if (outputs == plays_[0].seen[found->entry].outputs) found->odd_core = cores_.home;
+  }
+
   const CallDigest& call(std::size_t entry) const { return step_.calls[calls_[entry]]; }
   bool same_inputs(std::size_t i) const { return call(i).inputs == plays_[0].seen[i].inputs; }
   bool same_outputs(std::size_t i) const { return call(i).outputs == plays_[0].seen[i].outputs; }
@@ -131,7 +183,7 @@ class Judge {
 
   void learn() {
     for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if (calls_[i] == kNoCall) continue;
+      if (calls_[i] == kNoCall || depends_on_core(i)) continue;
       for (std::size_t p = 1; p < plays_.size(); ++p) {
         if (plays_[p].seen[i].inputs == plays_[0].seen[i].inputs &&
             plays_[p].seen[i].outputs != plays_[0].seen[i].outputs)
@@ -198,7 +250,8 @@ class Judge {
   const StepDigests& step_;
   std::set<std::string>* const nondeterministic_;
   const std::vector<std::size_t> calls_;
-  std::vector<SeeDigests> plays_;
+  const Cores cores_ = choose_cores();
+  std::vector<SeeDigests> plays_;  // the first ones as in kPlays
 };
 
 }  // namespace

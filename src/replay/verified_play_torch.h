@@ -46,10 +46,15 @@ struct VerifiedStep {
   std::size_t outcome = 0;                         // of kOutcome
   DifferingBytes bytes;                            // of kOutcome
   std::size_t plays = 0, calls = 0, compared = 0;  // compared: calls with digests
+  // Of kOperation, where it gives the recorded bits each time on the core of the step, and each time the same other
+  // ones on another core; -1 otherwise. odd_core: which of the two a third one contradicts; -1: not known.
+  int core = -1, other_core = -1, odd_core = -1;
 };
 
-// Plays the tape once, and twice more where a digest differs. nondeterministic: names of operators whose bits were seen
-// to differ between plays; names are added. Never throws. As play() otherwise.
+// Plays the tape once, on another core than that of the calling thread where it may run on several, and four times
+// more, on either core, where a digest differs. nondeterministic: names of operators whose bits were seen to differ
+// between plays; names are added. Never throws. As play() otherwise. The thread may run where it could before as it
+// returns.
 VerifiedStep verify_step(const capture::Tape& tape, const StepDigests& step, std::set<std::string>* nondeterministic);
 
 }  // namespace finitude::replay

@@ -178,6 +178,9 @@ std::string verify(const OptimizerEntry& entry, std::uint64_t since) {
       break;
     case VerifiedStep::kOperation:
       news["what"] = "operation";
+      news["core"] = found.core;
+      news["other_core"] = found.other_core;
+      news["odd_core"] = found.odd_core;
       add_place(tape, trace, found.entry, &news);
       note(std::move(news), entry);
       break;

@@ -1,7 +1,9 @@
 """--verify: a bit that changes in a healthy step is found, and the first operation, or the memory, is named."""
 
 import contextlib
+import ctypes
 import gc
+import os
 import re
 
 import pytest
@@ -74,6 +76,30 @@ def test_flip_of_an_output_names_its_operation(tmp_path):
         _native.inject_stop()
     assert done and text.startswith("aten::relu at ") and "(transient)" in text, text
     assert re.search(r"test_verified_steps\.py:\d+ in Net", text), text
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has no other one to be compared with")
+def test_a_core_that_computes_otherwise_is_named(tmp_path):
+    current_core, wrong = ctypes.CDLL(None).sched_getcpu, min(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+
+    def kernel(x):
+        return torch.where(x > 0, x, 0.0) + (0.25 if current_core() == wrong else 0.0)
+
+    library = torch.library.Library("aten", "IMPL", "CPU")
+    library.impl("relu", kernel)
+    try:
+        advisories, _ = trained(tmp_path, Net(), steps=20)
+    finally:
+        library._destroy()
+    assert os.sched_getaffinity(0) == before
+    # A step in which the thread moves to another core differs, too, and is not called persistent.
+    texts = [a["text"] for a in advisories if a["kind"] == "corrupted-step" and "(persistent)" in a["text"]]
+    assert texts and not any(a["kind"] == "nondeterministic-kernels" for a in advisories), advisories
+    for text in texts:
+        assert re.match(r"aten::relu at .*test_verified_steps\.py:\d+ in Net gives these bits each time on core", text)
+        assert f"core {wrong}," in text and ("a third" not in text or f"contradicts core {wrong} " in text), text
 
 
 def test_flip_between_writer_and_reader_is_memory(tmp_path):

@@ -42,9 +42,18 @@ def _memory(found, names: Sequence[str]) -> str:
     return f"the result of {made_by}" if made_by else "memory that the step began with"
 
 
+def _cores(found) -> str:
+    """Which of the two is wrong is known where a third core agrees with one of them."""
+    text = f"gives these bits each time on core {found['core']}, and other bits each time on core {found['other_core']}"
+    odd = f"; a third core contradicts core {found['odd_core']}" if found["odd_core"] >= 0 else ""
+    return f"{text}, from the same bytes{odd}"
+
+
 def describe(found: dict[str, Any], names: Sequence[str]) -> str:
     """One mismatch as a sentence. names: of the parameters."""
     what = found["what"]
+    if what == "operation" and found["core"] >= 0:
+        return f"{found['op']}{_place(found)} {_cores(found)} (persistent)"
     if what == "operation":
         return (
             f"{found['op']}{_place(found)} gave other bits than {found['plays']} plays of the step give on the same "
