@@ -12,9 +12,9 @@ std::vector<int> allowed_cores();
 // On which the calling thread is just now; -1: not known.
 int current_core() noexcept;
 
-// While it lives, the calling thread runs on this core alone. Nothing happens where the core is not allowed or negative.
-// Its end is for the same thread. A thread inherits the cores of the one that starts it: those that were started
-// meanwhile (by OpenMP) and have this core alone may run where the thread could before.
+// While it lives, the calling thread runs on this core alone. Nothing happens where the core is not allowed or
+// negative. Its end is for the same thread. A thread inherits the cores of the one that starts it: those that were
+// started meanwhile (by OpenMP) and have this core alone may run where the thread could before.
 class PinnedCore {
  public:
   explicit PinnedCore(int core);

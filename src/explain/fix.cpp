@@ -126,6 +126,8 @@ class Trials {
       repeats();
       return;
     }
+    // What the other rank gave is as it was recorded: nothing that is changed here can make it finite.
+    if (finding_.cause_class == "other-rank") return;
     limit_ = std::min(budget_.most, std::max(budget_.least, budget_.times_the_step * lab_.step_seconds()));
     const double step = lab_.step_seconds();
     const replay::PlayDeadline deadline(began_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(

@@ -88,6 +88,17 @@ TEST(Fix, ValuesOfOtherRanksNeitherRefuteNorVerify) {
       "as recorded");
 }
 
+TEST(Fix, WhatAnotherRankGaveIsNotExperimentedWith) {
+  Finding finding = with_edits(1);
+  finding.cause_class = "other-rank";
+  TableStep lab;
+  lab.answers = {ran()};
+  try_on_step(finding, lab, {});
+  EXPECT_TRUE(finding.experiments.empty());
+  EXPECT_FALSE(finding.fix_verified);
+  EXPECT_EQ(finding.fix_outcome, "");
+}
+
 TEST(Fix, QuotientOfZerosGetsItsNonzeroLimit) {
   const auto fix_of = [](double (*quotient)(double)) {
     Finding finding = with_edits(1);

@@ -363,6 +363,8 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
                    [](const auto& a, const auto& b) { return weight(a.first, a.second) > weight(b.first, b.second); });
   const bool forward = birth && birth->entry < tape.entries.size() && !tape.entries[birth->entry].of_backward;
   std::vector<std::optional<JudgedCall>> ways{std::nullopt};
+  // What other ranks gave is as it was recorded, whatever the rows: no step of several ranks comes out finite.
+  if (tape.setting("collectives") != nullptr) ways.clear();
   if (forward) ways.insert(birth->one_of_batches ? ways.begin() : ways.end(), birth);
   GuiltyRows best;
   for (std::size_t i = 0; i < ways.size() && has_time(); ++i) {

@@ -30,6 +30,9 @@ def test_each_names_line_and_rank(tmp_path, capsys, name):
     assert {rank: birth["phase"] for rank, birth in births.items()} == phases, got.text()
     assert all(line in b["source"] for b in births.values() if b["phase"] == "forward"), births
     assert got.code != 0
+    for alarm in got.alarms:  # what other ranks gave stays as it is, whatever is changed here
+        tried = [e["name"] for e in alarm["cause"]["experiments"] if e["name"].startswith("whole step")]
+        assert not tried or alarm["cause"]["class"] != "other-rank", tried
     (run,) = (tmp_path / "finitude-runs").iterdir()
     assert_each_rank_replays(run, phases, capsys)
     for alarm in got.alarms:
