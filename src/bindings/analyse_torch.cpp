@@ -230,9 +230,10 @@ json by_guards(const record::Trace& trace, const json& out) {
 // optimizer did last, where it is known; None: it is not. several_ranks: what exchanges values with the others is not
 // tried again. refused: the program ended by an exception about a value that no name is left for; without another sink,
 // the last that was seen is one. Of a sketch, the values are those of a replay of the tape: "tape" says how that came
-// out, and nothing else is said where it did not come to the step. was_bad: the step failed in another run.
+// out, and nothing else is said where it did not come to the step. was_bad: the step failed in another run. given_away:
+// the sinks are what this rank gave other ranks.
 std::string analyse(const std::string& history_json, std::size_t want_ops, bool swallowed, double seconds,
-                    const py::object& last_update, bool several_ranks, bool refused, bool was_bad) {
+                    const py::object& last_update, bool several_ranks, bool refused, bool was_bad, bool given_away) {
   observe::Tracer& tracer = observe::Tracer::get();
   TemplateInHand* const hand = template_in_hand();
   const bool sketch = hand != nullptr || tracer.sketches(), is_own = hand == nullptr;
@@ -255,6 +256,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     const bool clamped = settle_gradients(&trace);
     if (refused && std::ranges::all_of(trace.sinks, [](const record::Sink& sink) { return sink.value.health.ok(); }))
       locate::sink_last_seen(&trace);
+    if (given_away) locate::sink_given_away(&trace);
     locate::split_script_nodes(&trace);
     const capture::Tape* const recorded = sketch ? tape : recorded_tape();  // takes it: there is none the second time
     if (!sketch) replay::report_unseen_bytes(recorded, tracer, &trace);
@@ -290,7 +292,7 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
 void define_analyse(py::module_& m) {
   m.def("analyse", &analyse, py::arg("history"), py::arg("want_ops"), py::arg("swallowed"), py::arg("seconds") = 0.0,
         py::arg("last_update") = py::none(), py::arg("several_ranks") = false, py::arg("refused") = false,
-        py::arg("was_bad") = false);
+        py::arg("was_bad") = false, py::arg("given_away") = false);
 }
 
 }  // namespace finitude::bindings

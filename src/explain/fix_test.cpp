@@ -94,9 +94,7 @@ TEST(Fix, WhatAnotherRankGaveIsNotExperimentedWith) {
   TableStep lab;
   lab.answers = {ran()};
   try_on_step(finding, lab, {});
-  EXPECT_TRUE(finding.experiments.empty());
-  EXPECT_FALSE(finding.fix_verified);
-  EXPECT_EQ(finding.fix_outcome, "");
+  EXPECT_TRUE(finding.experiments.empty() && finding.fix_outcome.empty() && !finding.fix_verified);
 }
 
 TEST(Fix, QuotientOfZerosGetsItsNonzeroLimit) {

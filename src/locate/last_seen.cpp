@@ -1,9 +1,11 @@
 #include "locate/last_seen.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "locate/op_kinds.h"
+#include "record/exchange.h"
 
 namespace finitude::locate {
 namespace {
@@ -78,7 +80,29 @@ bool sink_last_of(record::Trace* trace, Kinds kinds) {
   return false;
 }
 
+// Does the operator give others what it reads? What a receiver is called with is memory to be filled.
+bool gives_away(const Op& op) {
+  if (!record::exchanges_values(op.name) || record::only_waits(op.name)) return false;
+  constexpr std::array kWords{"send", "reduce", "gather", "alltoall", "all_to_all"};
+  return std::ranges::any_of(kWords, [&](const char* word) { return op.name.find(word) != std::string::npos; });
+}
+
 }  // namespace
+
+bool sink_given_away(record::Trace* trace) {
+  bool found = false;
+  for (const Op& op : trace->ops) {
+    if (!gives_away(op)) continue;
+    for (const TensorUse& use : op.inputs) {
+      if (use.storage == kNone || use.health.ok() || use.arg.starts_with("output")) continue;
+      record::Sink sink{"gradient", "what another rank was given", use, 0, op.micro_batch};
+      sink.at_end_order = op.end_order == 0 ? kNone : op.end_order;
+      trace->sinks.push_back(std::move(sink));
+      found = true;
+    }
+  }
+  return found;
+}
 
 bool sink_last_seen(record::Trace* trace) {
   return sink_last_of(trace, kNan | kPosInf) || sink_last_of(trace, kNegInf);

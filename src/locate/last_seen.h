@@ -1,5 +1,5 @@
-// The value that an exception was about, where the program has no name left for it: what the last operator of the
-// step saw.
+// Values that the program has no name for: the one that an exception was about, which the last operator of the step
+// saw, and those that a rank gave other ranks.
 #pragma once
 
 #include "record/trace.h"
@@ -10,5 +10,9 @@ namespace finitude::locate {
 // comparison, a number for the host, an operator that failed), of what it was given. NaN and +Inf go before -Inf,
 // which may be a mask. False: no operator saw any.
 bool sink_last_seen(record::Trace* trace);
+
+// Makes sinks of the values that are not finite and that this process gave others in collective operations and sends,
+// as they were when it gave them: of a rank whose own loss and gradients are finite. False: it gave none.
+bool sink_given_away(record::Trace* trace);
 
 }  // namespace finitude::locate

@@ -37,6 +37,18 @@ TEST(LastSeen, OfACheckWhatItWasGiven) {
   EXPECT_EQ(b.trace.sinks.at(0).value.storage, y.storage);
 }
 
+TEST(LastSeen, WhatARankGaveOthersButNotWhatItReceived) {
+  TraceBuilder b;
+  const auto x = b.storage(), y = b.storage(), buffer = b.storage();
+  b.op("c10d::recv_").in(buffer, kNanValue, "tensors").out(buffer);
+  const auto birth = b.op("aten::sqrt_backward").in(x).out(y, kNanValue).end();
+  EXPECT_FALSE(sink_given_away(&b.trace));
+  b.op("c10d::send").in(y, kNanValue, "tensors");
+  ASSERT_TRUE(sink_given_away(&b.trace));
+  ASSERT_EQ(b.trace.sinks.size(), 1u);
+  EXPECT_EQ(locate(b.trace).births.at(0).op, birth);
+}
+
 TEST(LastSeen, AMaskComesLast) {
   TraceBuilder b;
   const auto x = b.storage(), y = b.storage(), mask = b.storage();

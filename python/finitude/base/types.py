@@ -201,6 +201,7 @@ if TYPE_CHECKING:
         damaged: NotRequired[bool]
         memory: NotRequired[AskedMemory]
         ranks: NotRequired[int]  # world size, where all of them run again
+        witness: NotRequired[bool]  # this rank's values were finite: what it gave other ranks is looked at
 
     class AskedMemory(TypedDict):
         step: int  # of the alarm

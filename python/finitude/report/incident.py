@@ -218,12 +218,13 @@ class Analysis:
         bound: Sequence[tuple[str, Tensor]] = (),
         was_bad: bool = False,
         most_seconds: float = math.inf,
+        given_away: bool = False,
     ) -> Findings:
         """The findings of the trace that was just taken. swallowed: overflows that reached no sink count as births.
         in_place, bound: (name, tensor) of memory that a second run found as the first had left it, and that each run
         writes or re-binds; "carried" then names what of it may have had a part. was_bad: the first run of the step was
         not finite; where this one is, memory that nobody wrote may be why. most_seconds: of experiments with the whole
-        step."""
+        step. given_away: what this rank gave other ranks is what is looked at."""
         lines = value_lines.end()
         _native.trace_stop()
         for kind, name, tensor in sinks or ():
@@ -249,6 +250,7 @@ class Analysis:
                 ranks.several(),
                 self._is_without_tensor(),
                 was_bad,
+                given_away,
             )
         )
         _native.trace_clear()

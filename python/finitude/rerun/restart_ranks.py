@@ -41,6 +41,7 @@ ELSEWHERE = (
 LONGEST = 300  # seconds: where the first run took longer up to a step that did not end it, it is not run again for that
 FILL = 0x3C  # of freed memory, where a second run asks for that; what is handed out holds its complement
 _POLL = 0.1
+_WITNESS_S = 20  # for the end of their step, where the ranks that are wanted have reported
 _PR_SET_PDEATHSIG = 1
 
 
@@ -137,10 +138,62 @@ class _Wanted:
             capsule_alarm.complete(self.alarm, redact)
         elif found.get("no_capsule"):
             self.member.document["watched"].setdefault("not_watched", []).append(found["no_capsule"])
-        text = pages.as_json(self.member.document)
-        pages.write(os.path.join(self.member.directory, "report.json"), text.encode())
-        pages.write_html(os.path.join(self.member.directory, "report.html"), text)
+        _save(self.member)
         return True
+
+
+class _Witness:
+    """A rank that held finite values in a step in which another one received what was not finite. As it all runs again,
+    it is looked at what this rank gave others; what it gave that was not finite becomes its alarm."""
+
+    def __init__(self, member, other, directory):
+        self.member, self._other = member, other
+        self.path = os.path.join(directory, f"rank-{member.rank}.json")
+        self.order = {key: value for key, value in other.order.items() if key not in ("alarm", "capsule", "memory")}
+        self.order.update(witness=True, start=None, compiled=False, expected={}, named=[])
+        self.order["result"] = os.path.join(directory, f"rank-{member.rank}.result.json")
+
+    def done(self) -> bool:
+        return os.path.exists(self.order["result"])
+
+    def take_over(self, files: str) -> bool:
+        """True if it made a value that was not finite and gave it away. files: as of _Wanted.take_over."""
+        try:
+            found = _result(plain_json.read(self.order["result"]))
+        except (OSError, ValueError):
+            return False
+        births = found["findings"].get("births")
+        if not births or not isinstance(births[0], dict) or births[0].get("phase") == "communication":
+            return False
+        alarm = {
+            **{key: self._other.alarm[key] for key in _OF_THE_STEP if key in self._other.alarm},
+            "rank": self.member.rank,
+            "sink": {"kind": "gradient", "name": "what another rank was given"},
+            "text": "what this rank gave another one is not finite",
+            "capsule": None,
+            **{key: found["findings"][key] for key in ("births", "cause", "fix", "path")},
+            "rerun": found["rerun"],
+            "rerun_by": "restart",
+            "rerun_verified": False,
+            "rerun_text": "; ".join(t for t in (found["text"], files) if t),
+        }
+        if not _is_alarm(alarm):
+            return False
+        document = self.member.document
+        document["alarms"] = [a for a in document["alarms"] if a["step"] != found["step"]] + [alarm]
+        document.update(outcome="alarm", reason=alarm["text"])
+        _save(self.member)
+        return True
+
+
+# What alarms of ranks that step together share.
+_OF_THE_STEP = ("step", "micro_batch", "optimizer", "policy", "level", "weights", "harmless", "action")
+
+
+def _save(member):
+    text = pages.as_json(member.document)
+    pages.write(os.path.join(member.directory, "report.json"), text.encode())
+    pages.write_html(os.path.join(member.directory, "report.html"), text)
 
 
 def _is_count(value):
@@ -175,6 +228,15 @@ def _orders(members, directory):
         if one.alarm is not None:
             wanted.append(one)
     return wanted
+
+
+def _witnesses(members, wanted, directory):
+    """The ranks that have no order of their own: one of them may have given the others what is not finite."""
+    other = wanted[0]
+    if other.order.get("hand") is not None or other.order["written"] or other.order["first"] != other.order["step"]:
+        return []  # such a value is one of the rank's own state
+    have = {one.member.rank for one in wanted}
+    return [_Witness(m, other, directory) for m in members if m.rank is not None and m.document and m.rank not in have]
 
 
 def _worth_it(wanted, settings, seconds):
@@ -218,13 +280,16 @@ def explain(
             for one in wanted:
                 one.alarm["rerun_text"] = ELSEWHERE
             return False
-        if len(wanted) < size and any(one.order.get("decided") for one in wanted):
+        witnesses = _witnesses(members, wanted, directory)
+        if len(wanted) + len(witnesses) < size and any(one.order.get("decided") for one in wanted):
             return False  # a rank that has no order would apply what all of them skipped before
-        for one in wanted:
+        for one in [*wanted, *witnesses]:
             with open(one.path, "w", encoding="utf-8") as f:
                 json.dump(one.order, f)
-        why, files = _run(wanted, command, environment, settings, directory, seconds, cwd)
+        why, files = _run(wanted, witnesses, command, environment, settings, directory, seconds, cwd)
         explained = [one for one in wanted if one.take_over(files, settings.redact)]
+        for one in witnesses if explained else ():
+            one.take_over(files)
         for one in wanted:
             if one not in explained:
                 one.alarm["rerun_text"] = why
@@ -233,7 +298,7 @@ def explain(
         shutil.rmtree(directory, ignore_errors=True)  # whatever is left of the second run sees that, and ends
 
 
-def _run(wanted, command, environment, settings, directory, seconds, cwd):
+def _run(wanted, witnesses, command, environment, settings, directory, seconds, cwd):
     """(why the program, run again, did not come to every step that was asked for, what has to be said of its files)."""
     environment = {**environment, **fresh_memory(one.order for one in wanted)}
     scratch, overlay = scratch_outside(*directories_of(cwd, command[1:])), None
@@ -249,15 +314,15 @@ def _run(wanted, command, environment, settings, directory, seconds, cwd):
     except OSError:
         pass  # its files are written a second time then, which is said
     try:
-        why = _wait_for(wanted, command, environment, settings, directory, seconds, cwd, overlay)
+        why = _wait_for(wanted, witnesses, command, environment, settings, directory, seconds, cwd, overlay)
         said = overlay.ended() if overlay is not None else written_below([cwd])
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return why, said
 
 
-def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, overlay):
-    """Runs it until all that are wanted have reported. Why some have not."""
+def _wait_for(wanted, witnesses, command, environment, settings, directory, seconds, cwd, overlay):
+    """Runs it until all that are wanted have reported, and witnesses have or had some time. Why some have not."""
     family.announce(environment, "", settings, directory)
     step, limit = max(one.order["step"] for one in wanted), max(120.0, 6 * seconds)
     say(
@@ -292,6 +357,9 @@ def _wait_for(wanted, command, environment, settings, directory, seconds, cwd, o
         while process.poll() is None and not all(one.done() for one in wanted):
             if time.monotonic() - began > limit:
                 return f"the program, run again, did not reach step {step} within {limit:.0f} s"
+            time.sleep(_POLL)
+        patience = time.monotonic() + _WITNESS_S
+        while process.poll() is None and not all(one.done() for one in witnesses) and time.monotonic() < patience:
             time.sleep(_POLL)
         return f"the program, run again, ended before step {step}"
     except KeyboardInterrupt:

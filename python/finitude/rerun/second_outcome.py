@@ -33,6 +33,14 @@ def _way(order):
     return f"run again from {order.get('resumed') or 'its start'} {where}{eagerly}{guarded}"
 
 
+def of_given_away(order: Order, is_bad: bool) -> Outcome:
+    """Of a rank whose own loss and gradients were finite, while another one received a value that was not."""
+    gave = "it gave other ranks values that are not finite" if is_bad else "it gave other ranks finite values only"
+    return Outcome(
+        "persistent" if is_bad else "transient", f"{_way(order)}; what this rank holds is finite, and {gave}"
+    )
+
+
 def of_other_memory(order: Order) -> Outcome:
     """Of a first step that began with memory that nobody had written."""
     return Outcome("transient", f"the program was {_way(order)} up to its first step, with other bytes in fresh memory")

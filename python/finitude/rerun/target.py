@@ -238,6 +238,10 @@ class Target:
             left_out = session.skipped.continue_without(optimizer, step[1])
             self._arm_behind(step)
             return left_out
+        if self.order.get("witness"):
+            if self._is_mine(optimizer):
+                self._look_at_given(optimizer)
+            return None
         if not self._is_mine(optimizer) or self.order["written"]:
             if self._is_mine(optimizer, after=1) and self.order["written"]:
                 self.finish(optimizer, [])
@@ -253,6 +257,11 @@ class Target:
         if not sinks and not any(loss["bad"] for loss in window["losses"]) and self._is_looked_at(window["step"]):
             return None
         self.finish(optimizer, sinks)
+
+    def _look_at_given(self, optimizer: Optimizer | None) -> NoReturn:
+        """Another rank received what was not finite: did this one give it?"""
+        found = self.session.analysis.findings(optimizer, [], given_away=True)
+        self._write(second_outcome.of_given_away(self.order, bool(found["births"])), found, has_capsule=False)
 
     def _is_looked_at(self, step: int) -> bool:
         """Did the script look at a bad loss of this step and not give it to backward?"""
@@ -297,6 +306,8 @@ class Target:
 
     def program_ended(self, error: BaseException | None) -> NoReturn:
         session = self.session
+        if not self.finished and self.order.get("witness") and _native.trace_on():
+            self._look_at_given(self._mine())
         if not self.finished:
             found = (
                 session.bad_windows.pending()
