@@ -9,7 +9,7 @@
 
 namespace finitude::bindings {
 
-// GIL held. A table that is not what torch 2.6 to 2.13 have is not touched: such checks are not seen then.
+// GIL held. A table that is not what torch 2.6 to 2.15 have is not touched: such checks are not seen then.
 void watch_check_methods(bool on);
 
 }  // namespace finitude::bindings

@@ -55,7 +55,7 @@ def test_the_player_finds_all_its_functions():
     assert len(openmp) == 1 and "/torch" in openmp[0], "one OpenMP, and that of torch"
 
 
-@pytest.mark.parametrize("version, said", [("2.6.0", "2.7 to 2.13"), ("2.99.0+cu999", "2.7 to 2.13"), (None, "")])
+@pytest.mark.parametrize("version, said", [("2.6.0", "2.7 to 2.15"), ("2.99.0+cu999", "2.7 to 2.15"), (None, "")])
 def test_import_names_the_supported_torches(tmp_path, version, said):
     if version is None:
         version = "{}.{}.0".format(*missing_engine())

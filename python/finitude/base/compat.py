@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PYTHON_RANGE = ((3, 10), (3, 13))
-TORCH_RANGE = ((2, 7), (2, 13))
+TORCH_RANGE = ((2, 7), (2, 15))
 # Whether frames that a second run put back to an earlier line may be traced line by line. From Python 3.12 on a trace
 # rewrites the code of a frame, which has not been tested there.
 TRACES_REWOUND_FRAMES = sys.version_info < (3, 12)
@@ -34,12 +34,12 @@ def out_of_range(torch_text: str) -> str | None:
         return f"Python {python[0]}.{python[1]} is outside the supported range 3.10 to 3.13"
     minor = torch_version(torch_text)
     if not TORCH_RANGE[0] <= minor <= TORCH_RANGE[1]:
-        return f"torch {torch_text} is outside the supported range 2.7 to 2.13"
+        return f"torch {torch_text} is outside the supported range 2.7 to 2.15"
     return None
 
 
 def clip_hook_names() -> str:
-    """The functions of torch.nn.utils.clip_grad that apply a computed norm (private since 2.6, unchanged to 2.13)."""
+    """The functions of torch.nn.utils.clip_grad that apply a computed norm (private since 2.6, unchanged to 2.15)."""
     return "_clip_grads_with_norm_"
 
 
@@ -82,7 +82,7 @@ def skip_in_dynamo(function: Callable[..., Any], instead: Callable[..., Any] | N
 
 @functools.cache
 def _hooked_step_code():
-    """The code of the wrapper that torch puts around every optimizer's step (unchanged from 2.0 to 2.13)."""
+    """The code of the wrapper that torch puts around every optimizer's step (unchanged from 2.0 to 2.15)."""
     import torch
 
     return torch.optim.Optimizer.profile_hook_step(lambda: None).__code__
@@ -154,7 +154,7 @@ def group_store() -> Any:
 
 def process_groups() -> list[tuple[str, str, str, list[int]]]:
     """(name, description, backend, ranks of the run) of each process group that this process is in. Private names,
-    unchanged 2.7 to 2.13; nothing where torch has others."""
+    unchanged 2.7 to 2.15; nothing where torch has others."""
     module: Any = sys.modules.get("torch.distributed.distributed_c10d")
     found = []
     try:
