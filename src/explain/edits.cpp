@@ -154,6 +154,24 @@ Edits& Edits::replaced(std::string_view arg, double from, double to) {
   return *this;
 }
 
+Edits& Edits::filled(const record::TensorUse& operand, double to) {
+  const sense::Health& health = operand.health;
+  const bool nan = health.nan != 0, above = health.pos_inf != 0, below = health.neg_inf != 0;
+  if (nan + above + below < 2) return replaced(operand.arg, nan ? NAN : below ? -INFINITY : INFINITY, to);
+  Edit edit;
+  edit.kind = Edit::Kind::kReplace;
+  edit.arg = operand.arg;
+  edit.from_any_bad = true;
+  edit.to = to;
+  const std::string what = nan ? "NaN and infinities" : "infinities";
+  edit.text = what + " in " + edit.arg + " replaced by " + figure(to);
+  if (!writes(edit.arg)) edit.code = "torch.where(torch.isfinite({x}), {x}, " + figure(to) + ")";
+  const std::string how = "put " + figure(to) + " in the place of " + what + " in " + operand_words(edit.arg) +
+                          " before that call, with torch.where";
+  add(std::move(edit), how);
+  return *this;
+}
+
 Edits& Edits::above(std::string_view arg, double edge) {
   const sense::DType dtype = dtype_of(arg);
   if (edge != 0) return inside(arg, edge, INFINITY);

@@ -28,6 +28,8 @@ class Edits {
   // Inside the open interval, by a margin that the format can distinguish from nothing.
   Edits& inside(std::string_view arg, double low, double high);
   Edits& replaced(std::string_view arg, double from, double to);
+  // What is not finite in that operand of the call.
+  Edits& filled(const record::TensorUse& operand, double to);
   // Above zero: at a floor that the format divides by well, then at its smallest normal number.
   Edits& above(std::string_view arg, double edge);
   // Infinities become the largest finite number of the format.

@@ -7,6 +7,7 @@
 #include "explain/edits.h"
 #include "explain/evidence.h"
 #include "explain/layers.h"
+#include "explain/own_steps.h"
 #include "explain/without_half.h"
 #include "explain/wrapped.h"
 
@@ -53,6 +54,7 @@ Finding explain(const Evidence& evidence) {
   Finding best = best_of(evidence, true).value_or(unknown(evidence));
   report_wrapped(best, evidence);
   report_layers(best, evidence);
+  report_own_steps(best, evidence);
   report_by_parts(best, evidence);
   return best;
 }
@@ -62,6 +64,7 @@ std::optional<Finding> explain_without_half(const Evidence& evidence) {
   if (best) {
     report_wrapped(*best, evidence);
     report_layers(*best, evidence);
+    report_own_steps(*best, evidence);
     report_by_parts(*best, evidence);
   }
   return best;

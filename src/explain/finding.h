@@ -53,6 +53,7 @@ struct Finding {
   bool out_of_time = false;
   std::int64_t batch_rows = 0;       // samples in the batch, where a search reported
   bool of_batch = false;             // those are rows of the batch: not of just any input that explains the failure
+  bool across = false;               // they are columns of the batch, at most
   std::vector<std::int64_t> guilty;  // those of them that make the step fail, each alone; all of them or none
 
   // Whether one row of a batch of so many is one sample. A loader may put several rows for each sample into a batch

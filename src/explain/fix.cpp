@@ -294,6 +294,7 @@ class Trials {
     }
     finding_.batch_rows = found.rows;
     finding_.of_batch = found.of_batch;
+    finding_.across = found.across;
     if (!found.more && !found.together && found.one_by_one &&
         static_cast<std::int64_t>(found.guilty.size()) < found.rows)
       finding_.guilty = found.guilty;

@@ -196,6 +196,23 @@ TEST(ImpossibleEvent, ForbiddenPathScoreMinusTheTotal) {
   EXPECT_NE(loss(computed, Origin::kUnknown, true).cause_class, "log-of-zero");
 }
 
+// What is tried is what the batch holds.
+TEST(BadData, TheValueThatIsThereIsReplaced) {
+  const auto tried = [](std::vector<double> values) {
+    B b;
+    const auto batch = b.tensor(values, DType::kFloat32, record::Origin::kBatch, "batch[x]");
+    b.born(b.op("aten::mul", {{"self", batch}, {"other", b.tensor({2})}}, {b.tensor({kNaN, kNaN, 2})}));
+    const Finding f = b.explained();
+    EXPECT_EQ(f.cause_class, "bad-data") << f.text;
+    return f.edits.empty() ? std::string() : f.edits.front().text;
+  };
+  EXPECT_EQ(tried({kNaN, kNaN, 1}), "NaN in self replaced by 0");
+  EXPECT_EQ(tried({kInf, 1, 1}), "+Inf in self replaced by 0");
+  EXPECT_EQ(tried({-kInf, 1, 1}), "-Inf in self replaced by 0");
+  EXPECT_EQ(tried({-kInf, kInf, 1}), "infinities in self replaced by 0");
+  EXPECT_EQ(tried({-kInf, kNaN, 1}), "NaN and infinities in self replaced by 0");
+}
+
 TEST(BadData, BitsOfIntegersReadAsFloats) {
   B b;
   b.phase = Phase::kForward;

@@ -86,6 +86,50 @@ TEST(DivisionByZero, NormalisedWeightHasAZeroRow) {
   EXPECT_FALSE(other.speaks("division-by-zero"));
 }
 
+// v = W^T u; v / v.norm(): with a weight of zeros it is the weight that is to change, not the norm.
+TEST(DivisionByZero, NormOfAProductWithAZeroWeightNamesTheWeight) {
+  for (const bool zero : {true, false}) {
+    B b;
+    const auto weight = b.tensor(zero ? std::vector<double>{0, 0} : std::vector<double>{0, 1}, DType::kFloat32,
+                                 record::Origin::kParameter, "sn.weight");
+    const auto v = b.tensor({0, 0}), norm = b.tensor({0});
+    b.op("aten::mv", {{"self", weight}, {"vec", b.tensor({1, 0})}}, {v});
+    b.op("aten::linalg_vector_norm", {{"self", v}}, {norm});
+    b.born(b.op("aten::div", {{"self", v}, {"other", norm}}, {b.tensor({kNaN, kNaN})}));
+    const Finding f = b.explained();
+    EXPECT_EQ(f.text.find("the weight sn.weight, which is all zero") != std::string::npos, zero) << f.text;
+    EXPECT_EQ(f.fix_text.find("small random numbers") != std::string::npos, zero) << f.fix_text;
+  }
+}
+
+TEST(DivisionByZero, ZeroThatAnInfiniteDivisorMadeIsCalledThat) {
+  for (const bool infinite : {true, false}) {
+    B b;
+    const auto share = b.tensor({0});
+    b.op("aten::reciprocal", {{"self", b.tensor({infinite ? kInf : 1e30})}}, {share});
+    b.born(b.op("aten::reciprocal", {{"self", share}}, {b.tensor({kInf})}));
+    const std::string text = b.explained().text;
+    EXPECT_EQ(text.find("division by an infinite value gave at model.py:1") != std::string::npos, infinite) << text;
+  }
+}
+
+// alpha = rs / (p . Ap), in a loop: the second run of the line divides by what the first one led to.
+TEST(DivisionByZero, AnIterationThatHasConvergedIsToBeLeft) {
+  for (const bool loop : {true, false}) {
+    B b;
+    const auto first = b.tensor({0.5}), next = b.tensor({0});
+    const auto before = b.op("aten::div", {{"self", b.tensor({1})}, {"other", b.tensor({2})}}, {first});
+    b.op("aten::sub", {{"self", first}, {"other", b.tensor({0.5})}}, {next});
+    const auto birth = b.op("aten::div", {{"self", next}, {"other", next}}, {b.tensor({kNaN})});
+    if (loop) b.trace.ops[birth].stack = b.trace.ops[before].stack;
+    b.born(birth);
+    const Finding f = b.explained();
+    EXPECT_EQ(f.text.find("from what this line gave before") != std::string::npos, loop) << f.text;
+    EXPECT_EQ(f.fix_text.find("leave the loop") != std::string::npos, loop) << f.fix_text;
+    EXPECT_EQ(f.fix_text.find("skip such a batch") == std::string::npos, loop) << f.fix_text;
+  }
+}
+
 TEST(DivisionByZero, SilentWhereTheDenominatorIsOnlySmall) {
   B b;
   b.born(b.op("aten::div", {{"self", b.tensor({1e20})}, {"other", b.tensor({1e-30})}}, {b.tensor({kInf})}));

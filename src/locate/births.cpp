@@ -210,6 +210,27 @@ std::vector<OpId> shorten(std::vector<OpId> path) {
   return path;
 }
 
+namespace {
+
+// A part of an operator whose own result is not finite (the masked maximum in logsumexp): whatever that part gave, the
+// operator did not hide the value.
+bool is_part_of_unfinished(const record::Trace& trace, OpId id) {
+  for (id = trace.ops[id].parent; id < trace.ops.size() && !trace.ops[id].is_node; id = trace.ops[id].parent) {
+    if (std::ranges::any_of(trace.ops[id].outputs, [](const auto& out) { return !out.health.ok(); })) return true;
+  }
+  return false;
+}
+
+// logsumexp of which the op is a part, where that gave finite values: to it -Inf is a sum of nothing, and no part of it
+// (the largest element, a mask of that) chose anything else. The op itself where it is a part of none.
+OpId whole_sum(const record::Trace& trace, OpId id) {
+  for (OpId at = id; at < trace.ops.size() && !trace.ops[at].is_node; at = trace.ops[at].parent)
+    if (const auto name = base_name(trace.ops[at].name); name == "logsumexp" || name == "special_logsumexp") id = at;
+  return id;
+}
+
+}  // namespace
+
 OpId find_absorber(const record::Trace& trace, const Flow& flow, EventId origin, std::uint32_t until) {
   std::vector<bool> event_tainted(flow.events.size()), layer_tainted(flow.layers.size());
   event_tainted[origin] = true;
@@ -256,9 +277,10 @@ OpId find_absorber(const record::Trace& trace, const Flow& flow, EventId origin,
     const Range reads = flow.op_reads[id];
     if (reads.count == 0 || reader.is_view || reader.is_node || takes_only_the_shape(reader) || !gives_finite(reader))
       continue;
-    if (!reads_tainted(reads.begin, reads.count)) continue;
-    OpId& slot = is_select(reader) ? select : other;
-    if (slot == kNone || reader.parent == slot) slot = id;
+    if (!reads_tainted(reads.begin, reads.count) || is_part_of_unfinished(trace, id)) continue;
+    const OpId whole = whole_sum(trace, id);
+    OpId& slot = is_select(trace.ops[whole]) ? select : other;
+    if (slot == kNone || reader.parent == slot) slot = whole;
   }
   return select != kNone ? select : other;
 }

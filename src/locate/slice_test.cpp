@@ -158,19 +158,6 @@ TEST(Slice, ForwardValueHiddenByWhereIsBackwardBirth) {
   EXPECT_TRUE(found.absorbed.empty());
 }
 
-// zeros_like(e) is finite whatever e holds: it hides nothing.
-TEST(Slice, OpReadingOnlyTheShapeIsNoAbsorber) {
-  Builder b;
-  const Tensor x = b.storage(), e = b.storage(), z = b.storage(), w = b.storage();
-  b.unary("aten::exp", x, kClean, e, kInfValue);
-  b.unary("aten::zeros_like", e, kInfValue, z, kClean);
-  const OpId clamp = b.unary("aten::clamp_max", e, kInfValue, w, kClean);
-  b.sink("loss", w, kClean);
-  const Located found = locate(b.trace);
-  ASSERT_EQ(found.absorbed.size(), 1u);
-  EXPECT_EQ(found.absorbed[0].absorbed_by, clamp);
-}
-
 // mean(h^2) overflows, its reciprocal root is 0. An infinity that where() skips is no such thing.
 TEST(Slice, ArithmeticOverflowsAreSeparateFromGuardedOnes) {
   Builder b;

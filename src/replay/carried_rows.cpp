@@ -68,6 +68,24 @@ class Carried {
     return any;
   }
 
+  // Of the elementwise call: in which dimension of what its arguments are broadcast to they have the rows; nothing
+  // where in none, or in several.
+  std::optional<std::size_t> place_of_rows(const Entry& entry) const {
+    std::size_t rank = 0;
+    std::optional<std::size_t> place;
+    bool several = false;
+    const auto widen = [&](const TensorRef& t) { rank = std::max(rank, t.sizes.size()); };
+    capture::for_each_tensor(entry.args, widen);
+    capture::for_each_tensor(entry.args, [&](const TensorRef& t) {
+      const auto dimension = dimension_of(t);
+      if (!dimension || dimension->per_row != 1) return;
+      const std::size_t at = dimension->at + rank - t.sizes.size();
+      several = several || (place && *place != at);
+      place = at;
+    });
+    return several ? std::nullopt : place;
+  }
+
   // What the call takes out of the rows, or reads of them alone, as a batch of its own; the number of its rows.
   void find_taken(std::size_t index, const Entry& entry, std::vector<std::pair<std::int64_t, BatchInput>>* out) const {
     const auto add = [&](const TensorRef& t, std::size_t from) {
@@ -216,7 +234,86 @@ bool goes_into(const Tape& tape, const std::vector<BatchInput>& inputs, std::siz
   return false;
 }
 
+bool is_elementwise(const Tape& tape, const Entry& entry) {
+  constexpr std::array<std::string_view, 27> kNames = {"add",
+                                                       "addcdiv",
+                                                       "addcmul",
+                                                       "atan2",
+                                                       "copy",
+                                                       "div",
+                                                       "eq",
+                                                       "fmod",
+                                                       "ge",
+                                                       "gt",
+                                                       "hypot",
+                                                       "huber_loss",
+                                                       "le",
+                                                       "lerp",
+                                                       "lt",
+                                                       "masked_fill",
+                                                       "maximum",
+                                                       "minimum",
+                                                       "mse_loss",
+                                                       "mul",
+                                                       "ne",
+                                                       "pow",
+                                                       "sub",
+                                                       "smooth_l1_loss",
+                                                       "where",
+                                                       "binary_cross_entropy",
+                                                       "binary_cross_entropy_with_logits"};
+  return entry.kind == Entry::kCall && entry.number < tape.operators.size() &&
+         is_one_of(bare_name(tape.operators[entry.number].name), kNames);
+}
+
+std::size_t bytes_of_rows(const BatchInput& input, std::int64_t rows) {
+  return input.row_bytes * static_cast<std::size_t>(rows);
+}
+
+// The first call that both go into says it.
+bool lies_crosswise(const Tape& tape, const BatchInput& one, std::int64_t rows, const BatchInput& other,
+                    std::int64_t other_rows) {
+  Carried mine(tape, rows), theirs(tape, other_rows);
+  for (std::size_t i = 0; i < tape.entries.size() && !tape.entries[i].of_backward; ++i) {
+    if (one.read_at == i) mine.begin(one);
+    if (other.read_at == i) theirs.begin(other);
+    const Entry& call = tape.entries[i];
+    if (call.kind != Entry::kCall) continue;
+    if (is_elementwise(tape, call)) {
+      const auto here = mine.place_of_rows(call), there = theirs.place_of_rows(call);
+      if (here && there) return *there < *here;
+    }
+    mine.call(call);
+    theirs.call(call);
+  }
+  return false;
+}
+
 }  // namespace
+
+std::vector<bool> lie_crosswise(const Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows,
+                                const std::vector<std::pair<std::int64_t, BatchInput>>& others) {
+  Taken all = others;
+  for (const auto& [count, other] : others) {
+    Carried carried(tape, count);
+    for (std::size_t i = 0; i < tape.entries.size() && !tape.entries[i].of_backward && all.size() < kMostTaken; ++i) {
+      if (other.read_at == i) carried.begin(other);
+      if (tape.entries[i].kind != Entry::kCall) continue;
+      carried.find_taken(i, tape.entries[i], &all);
+      carried.call(tape.entries[i]);
+    }
+  }
+  std::vector<bool> out(inputs.size(), false);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].loaded) continue;
+    out[i] = std::ranges::any_of(all, [&](const auto& other) {
+      return other.second.storage != inputs[i].storage &&
+             (other.second.loaded || bytes_of_rows(other.second, other.first) >= bytes_of_rows(inputs[i], rows)) &&
+             lies_crosswise(tape, inputs[i], rows, other.second, other.first);
+    });
+  }
+  return out;
+}
 
 Reach rows_reach(const Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows, std::size_t entry) {
   Taken taken;

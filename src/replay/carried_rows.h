@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "capture/tape.h"
@@ -22,5 +23,12 @@ enum class Reach {
 // read (x[4, 2] = nan).
 Reach rows_reach(const capture::Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows,
                  std::size_t entry);
+
+// Of each of `inputs`, of `rows` rows: does arithmetic set its rows against columns of something with more in it, whose
+// own rows are the outer dimension there (a weight for each class, beside logits; a position, beside sequences)? Then
+// they are none of the samples. `others`: all that may be the batch, by their number of rows; what the step takes out
+// of it counts too. What a loader gave is never set aside.
+std::vector<bool> lie_crosswise(const capture::Tape& tape, const std::vector<BatchInput>& inputs, std::int64_t rows,
+                                const std::vector<std::pair<std::int64_t, BatchInput>>& others);
 
 }  // namespace finitude::replay

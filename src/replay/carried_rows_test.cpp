@@ -115,5 +115,45 @@ TEST(CarriedRows, StayApartUnderHeads) {
   EXPECT_EQ(rows_reach(s.tape, {input(0, 48, 0)}, 2, exp), Reach::kRows);
 }
 
+// 0: [8,5] the batch, 1: [5,8] a weight, 2: [8,8] logits, 3: [8] a number for each class, 4: [8] its log, 5: [8,8]
+Steps classes() {
+  Steps s;
+  for (const std::uint64_t n : {40, 40, 64, 8, 8, 64, 1}) s.storage(n);
+  s.call("aten::addmm", {tensor_value(6, {1}), tensor_value(0, {8, 5}), tensor_value(1, {5, 8})},
+         {tensor_value(2, {8, 8})});
+  s.call("aten::log", {tensor_value(3, {8})}, {tensor_value(4, {8})});
+  return s;
+}
+
+TEST(CarriedRows, OfANumberForEachClassLieAcross) {
+  Steps s = classes();
+  s.call("aten::mul", {tensor_value(2, {8, 8}), tensor_value(4, {8})}, {tensor_value(5, {8, 8})});
+  const std::vector<std::pair<std::int64_t, BatchInput>> all{{8, input(0, 20, 0)}, {8, input(3, 4, 1)}};
+  EXPECT_EQ(lie_crosswise(s.tape, {all[0].second, all[1].second}, 8, all), (std::vector<bool>{false, true}));
+}
+
+TEST(CarriedRows, OfANumberForEachSampleDoNot) {
+  Steps s = classes();
+  s.call("aten::mul", {tensor_value(2, {8, 8}), tensor_value(4, {8, 1})}, {tensor_value(5, {8, 8})});
+  const std::vector<std::pair<std::int64_t, BatchInput>> all{{8, input(0, 20, 0)}, {8, input(3, 4, 1)}};
+  EXPECT_EQ(lie_crosswise(s.tape, {all[0].second, all[1].second}, 8, all), (std::vector<bool>{false, false}));
+}
+
+TEST(CarriedRows, LieAcrossWhatIsTakenOutOfADataSet) {
+  Steps s;
+  for (const std::uint64_t n : {160, 8, 8, 64}) s.storage(n);  // [20,8]; a number for each feature; its log
+  s.call("aten::log", {tensor_value(1, {8})}, {tensor_value(2, {8})});
+  s.call("aten::mul", {tensor_value(0, {8, 8}, 16), tensor_value(2, {8})}, {tensor_value(3, {8, 8})});
+  EXPECT_EQ(lie_crosswise(s.tape, {input(1, 4, 0)}, 8, {{20, input(0, 32, 1)}}), (std::vector<bool>{true}));
+}
+
+TEST(CarriedRows, GivenByALoaderAreNotSetAside) {
+  Steps s = classes();
+  s.call("aten::mul", {tensor_value(2, {8, 8}), tensor_value(4, {8})}, {tensor_value(5, {8, 8})});
+  BatchInput labels = input(3, 4, 1);
+  labels.loaded = true;
+  EXPECT_EQ(lie_crosswise(s.tape, {labels}, 8, {{8, input(0, 20, 0)}}), (std::vector<bool>{false}));
+}
+
 }  // namespace
 }  // namespace finitude::replay

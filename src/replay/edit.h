@@ -27,6 +27,7 @@ struct Edit {
   std::vector<std::string> args;  // of each of `ops`, where they do not all read it under one name; else empty
   std::optional<double> min, max;
   double from = 0, to = 0;
+  bool from_any_bad = false;      // whatever is not finite, in the place of `from`
   double spread = 0;              // of `to`: by this share more in the last element than in the first
   bool in_all_arguments = false;  // of each call that are the very same view: both factors of x * x. Forward only
   std::optional<sense::DType> dtype;
@@ -77,8 +78,9 @@ struct GuiltyRows {
   // be the batch.
   bool of_batch = false;
   bool of_samples = false;  // that, or of a data set of which the step takes a batch
-  bool more = false;        // time or number ran out before all were found
-  bool one_by_one = true;   // false: so many that it was not tried which of them fail alone
+  bool across = false;  // only of something whose rows meet columns of the batch: a weight for each class, a position
+  bool more = false;    // time or number ran out before all were found
+  bool one_by_one = true;  // false: so many that it was not tried which of them fail alone
   int replays = 0;
   // Of a single guilty sample: what of it makes the step fail, each alone or all together; empty: no few elements do,
   // or not looked for.

@@ -36,7 +36,9 @@ at::Tensor like(const at::Tensor& original, const at::Tensor& values) {
 
 double changed_number(const Edit& edit, double value) {
   if (edit.kind == Edit::Kind::kReplace) {
-    const bool match = std::isnan(edit.from) ? std::isnan(value) : value == edit.from;
+    const bool match = edit.from_any_bad       ? !std::isfinite(value)
+                       : std::isnan(edit.from) ? std::isnan(value)
+                                               : value == edit.from;
     return match ? edit.to : value;
   }
   if (edit.min) value = std::max(value, *edit.min);
@@ -59,7 +61,10 @@ at::Tensor EditedStep::edited(const at::Tensor& t, at::Tensor* replaced) const {
     replaced->logical_or_(where);
     now = at::where(where, values.reshape(t.sizes()).to(t.scalar_type()), now);
   } else if (edit_.kind == Edit::Kind::kReplace) {
-    put(std::isnan(edit_.from) ? t.isnan() : t.eq(edit_.from), edit_.to);
+    put(edit_.from_any_bad       ? at::isfinite(t).logical_not()
+        : std::isnan(edit_.from) ? t.isnan()
+                                 : t.eq(edit_.from),
+        edit_.to);
   } else {
     if (edit_.min) put(t.lt(*edit_.min), *edit_.min);
     if (edit_.max) put(t.gt(*edit_.max), *edit_.max);

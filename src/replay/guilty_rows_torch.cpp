@@ -319,6 +319,18 @@ void find_elements(const Tape& tape, const Inputs& inputs, const std::optional<J
   rows->elements_together = found.together;
 }
 
+// Is the step finite with the guilty rows replaced in these alone?
+bool heals_in(const Tape& tape, const Inputs& samples, const std::optional<JudgedCall>& birth,
+              const GuiltyRows& found) {
+  if (samples.empty()) return false;
+  std::vector<bool> keep(static_cast<std::size_t>(found.rows), true);
+  for (const std::int64_t row : found.guilty) keep[static_cast<std::size_t>(row)] = false;
+  RowChange change(samples, keep, found.filler, birth);
+  const Played played = play(tape, PlayOptions(), &change);
+  if (!played.why_not.empty() || (birth && !change.bad().has_value())) return true;
+  return !(birth ? *change.bad() : failed(played));
+}
+
 // Of the inputs that have as many rows, what the loader gave is samples, and what operators of the step wrote may hold
 // them: are they what makes it fail? A mask of features that the program wrote down, and that has as many elements, is
 // none.
@@ -337,13 +349,36 @@ bool of_loader(const Tape& tape, const Inputs& inputs, const std::optional<Judge
     return input.loaded ||
            (tape.storages[input.storage].origin != capture::Storage::kInput && from_outside.count(input.storage) == 0);
   });
-  if (loaded.size() == inputs.size() || found.more) return true;
-  std::vector<bool> keep(static_cast<std::size_t>(found.rows), true);
-  for (const std::int64_t row : found.guilty) keep[static_cast<std::size_t>(row)] = false;
-  RowChange change(loaded, keep, found.filler, birth);
-  const Played played = play(tape, PlayOptions(), &change);
-  if (!played.why_not.empty() || (birth && !change.bad().has_value())) return true;
-  return !(birth ? *change.bad() : failed(played));
+  return loaded.size() == inputs.size() || found.more || heals_in(tape, loaded, birth, found);
+}
+
+// The same of what no loader gave: without rows that lie across those of the batch (a weight for each class).
+bool of_rows(const Tape& tape, const Sizes& sizes, const Inputs& inputs, const std::optional<JudgedCall>& birth,
+             const GuiltyRows& found) {
+  std::vector<std::pair<std::int64_t, BatchInput>> all;
+  for (const auto& [rows, group] : sizes)
+    for (const BatchInput& input : group) all.emplace_back(rows, input);
+  const std::vector<bool> aside = lie_crosswise(tape, inputs, found.rows, all);
+  Inputs samples;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (!aside[i]) samples.push_back(inputs[i]);
+  return samples.size() == inputs.size() || found.more || heals_in(tape, samples, birth, found);
+}
+
+// A number for each sample, in a list (the lengths of ctc_loss): no row of a tensor can be replaced there.
+bool takes_a_number_for_each(const capture::Entry& entry) {
+  const auto is_list = [](const capture::Value& value) {
+    return value.kind == capture::Value::kList && value.items.size() > 1 &&
+           std::ranges::all_of(value.items, [](const auto& item) { return item.kind == capture::Value::kInt; });
+  };
+  return std::ranges::any_of(entry.args, [&](const capture::Value& list) {
+    if (!is_list(list)) return false;
+    bool found = false;
+    capture::for_each_tensor(entry.args, [&](const capture::TensorRef& t) {
+      found = found || (!t.sizes.empty() && t.sizes[0] == static_cast<std::int64_t>(list.items.size()));
+    });
+    return found;
+  });
 }
 
 bool is_conclusive(const GuiltyRows& found) { return found.ran && !found.guilty.empty() && !found.together; }
@@ -376,13 +411,17 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
       best.replays = found.replays;
     if (is_conclusive(best)) break;
   }
+  if (!best.ran && !best.why_not.empty() && born_at && *born_at < tape.entries.size() &&
+      takes_a_number_for_each(tape.entries[*born_at]))
+    best.why_not += "; the numbers that it takes in a list, one for each sample, stayed as they were";
   const auto of_these = [&](const auto& size) { return size.first == best.rows; };
   if (const auto own = std::ranges::find_if(sizes, of_these); best.ran && own != sizes.end()) {
     const Reach reach = born_at ? rows_reach(tape, own->second, best.rows, *born_at) : Reach::kNot;
     const bool loaded = std::ranges::any_of(own->second, &BatchInput::loaded);
     const auto& judged = best.up_to_birth ? birth : std::nullopt;
-    best.of_batch = loaded ? of_loader(tape, own->second, judged, best) : reach == Reach::kRows;
-    best.of_samples = best.of_batch || (!loaded && reach == Reach::kTaken);
+    best.across = !loaded && !of_rows(tape, sizes, own->second, judged, best);
+    best.of_batch = loaded ? of_loader(tape, own->second, judged, best) : reach == Reach::kRows && !best.across;
+    best.of_samples = best.of_batch || (!loaded && reach == Reach::kTaken && !best.across);
     if (is_conclusive(best) && best.guilty.size() == 1 && !best.more)
       find_elements(tape, own->second, best.up_to_birth ? birth : std::nullopt, has_time, &best);
   }

@@ -128,7 +128,7 @@ void name_samples(const explain::Finding& finding, nlohmann::json* birth) {
 
 // The cause was worded before it was known that the rows are samples.
 void call_samples(const locate::Birth& birth, const explain::Finding& finding, nlohmann::json* text) {
-  if (!finding.is_row_a_sample(finding.batch_rows)) return;
+  if (!finding.is_row_a_sample(finding.batch_rows) || finding.across) return;
   const std::string rows = explain::at_rows(birth);
   std::string words = *text;
   const std::size_t at = rows.empty() ? std::string::npos : words.find(rows);
@@ -140,7 +140,7 @@ void call_samples(const locate::Birth& birth, const explain::Finding& finding, n
 // Says what the rows of the birth are rows of: those of the batch, where the search for the guilty samples says.
 void report_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, bool can_be,
                  nlohmann::json* birth) {
-  if (located.rows_of != 0 || finding.guilty.empty()) return;
+  if (located.rows_of != 0 || finding.guilty.empty() || finding.across) return;
   const record::TensorUse* use = bad_output(trace, located);
   const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
   if (!can_be || is_of_one_sample(trace, located) ||

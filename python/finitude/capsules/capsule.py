@@ -41,10 +41,13 @@ FINE = (
 
 
 def name_modules() -> None:
-    """Gives the open tape what else modules hold, after all that optimizers own, as the first name stays: weights
-    that nobody trains (a frozen backbone, a teacher) have rows, and none of them is a sample."""
+    """Gives the open tape what else modules hold, and parameters that none holds, after all that optimizers own, as
+    the first name stays: weights that nobody trains (a frozen backbone, a teacher) have rows, and none of them is a
+    sample."""
     for held, name, tensor in optimizer_members.held_by_modules():
         _native.tape_name(tensor, "buffer" if held == "_buffers" else "frozen", name)
+    for name, p in optimizer_members.loose_parameters():
+        _native.tape_name(p, "frozen", name)
 
 
 def describe(optimizer: Optimizer, parameters: bool = False) -> None:

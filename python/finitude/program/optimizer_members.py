@@ -151,9 +151,21 @@ def held_by_modules() -> Iterator[tuple[str, str, Tensor]]:
                     yield held, f"{type(module).__name__}.{name}", tensor
 
 
+def loose_parameters() -> Iterator[tuple[str, Tensor]]:
+    """(name, parameter) of all that no module holds: in a list, or a variable. Such a one may belong to an optimizer
+    that has not stepped yet, or to none."""
+    held = {id(t) for _, _, t in held_by_modules()}
+    loose = [p for p in _native.instances((torch.nn.Parameter,)) if id(p) not in held]
+    labels = _labels_in_frames({id(p) for p in loose}) if loose else {}
+    for p in loose:
+        yield labels.get(id(p), "parameter"), p
+
+
 def named_memory(optimizer: Optimizer) -> Iterator[tuple[str, str, Tensor]]:
     """(kind, name, tensor) of what modules and that optimizer hold. What nobody trains (a teacher, a frozen backbone)
     first: where a piece of memory is named twice, the last name is the one that says more."""
+    for name, p in loose_parameters():
+        yield "parameter", name, p
     for held, name, tensor in held_by_modules():
         yield "buffer" if held == "_buffers" else "parameter", name, tensor
     for name, p in zip(names(optimizer), parameters(optimizer)):
@@ -360,6 +372,22 @@ def _distinguish(params, by_id, module_of):
         by_id[p] = f"{called[id(module_of[p])]}.{by_id[p]}"
 
 
+def _labels_in_frames(wanted: set[int]) -> dict[int, str]:
+    """{id: what the user's code calls it}, of those that a variable, or a list or dict in one, holds."""
+    found: dict[int, str] = {}
+    for frame in user_frames():
+        for name, value in names_of(frame).items():
+            items = [(name, value)]
+            if type(value) in (list, tuple) and len(value) <= 1000:
+                items = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
+            elif type(value) is dict and len(value) <= 1000:
+                items = [(f"{name}[{k!r}]", v) for k, v in value.items()]
+            for label, item in items:
+                if id(item) in wanted:
+                    found.setdefault(id(item), label)
+    return found
+
+
 def names(optimizer: Optimizer) -> list[str]:
     """A name for each parameter, in order: its qualified name in a module, else the variable that holds it, else what
     else does (a variable that a function kept, an attribute), else its number."""
@@ -375,16 +403,7 @@ def names(optimizer: Optimizer) -> list[str]:
     missing = [p for p in params if id(p) not in by_id]
     if missing:
         wanted = {id(p) for p in missing}
-        for frame in user_frames():
-            for name, value in names_of(frame).items():
-                items = [(name, value)]
-                if type(value) in (list, tuple) and len(value) <= 1000:
-                    items = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
-                elif type(value) is dict and len(value) <= 1000:
-                    items = [(f"{name}[{k!r}]", v) for k, v in value.items()]
-                for label, item in items:
-                    if id(item) in wanted:
-                        by_id.setdefault(id(item), label)
+        by_id.update(_labels_in_frames(wanted))
         if hidden := [p for p in missing if id(p) not in by_id]:
             by_id.update(holders.labels(hidden, [params, missing, *(g["params"] for g in optimizer.param_groups)]))
     return [by_id.get(id(p), f"parameter {i}") for i, p in enumerate(params)]

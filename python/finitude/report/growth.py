@@ -46,7 +46,14 @@ def note_onset(alarm: Alarm, optimizer: Optimizer | None, warnings: Sequence[Ste
         return
     steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
     growths = [w for w in warnings if w["what"] == "growth"]
-    alarm["onset"] = json.loads(_native.onset(steps, json.dumps(safe(growths)), type(optimizer).__name__))
+    if not _is_of_scale(alarm["cause"]["class"], json.loads(_native.onsets(steps))):
+        alarm["onset"] = json.loads(_native.onset(steps, json.dumps(safe(growths)), type(optimizer).__name__))
+
+
+def _is_of_scale(cause, onsets):
+    """Whether only the loss grew, where its scale is what overflows: the gradients, which the step gets unscaled, did
+    not."""
+    return cause == "loss-scale-misuse" and bool(onsets) and all(one["quantity"] == "loss" for one in onsets)
 
 
 def add_to(found: Findings, steps: AppliedSteps) -> None:
@@ -55,7 +62,7 @@ def add_to(found: Findings, steps: AppliedSteps) -> None:
     if phase not in ("forward", "backward", "optimizer") or found["cause"]["class"] not in CAUSED_BY_GROWTH:
         return
     onsets = json.loads(_native.onsets(steps))
-    if not onsets:
+    if not onsets or _is_of_scale(found["cause"]["class"], onsets):
         return
     found["cause"]["onsets"] = onsets
 

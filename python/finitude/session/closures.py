@@ -201,7 +201,7 @@ class Closures:
         alarm["text"] = (
             "the loss that the closure returned is not finite"
             if loss_bad
-            else f"the line search left {name} with values that are not finite"
+            else f"the iterations of this step left {name} with values that are not finite"
         )
         if context.config.on_alarm != "warn":
             with torch.no_grad():

@@ -80,8 +80,7 @@ std::optional<Finding> of_bits(const Scene& s) {
                   "); where the bits are meant, remove those that are no number before the view");
   mend_at(s.trace, *s.op, &result);
   conclude(result, true);
-  if (!bad->arg.empty())
-    Edits(s, s.birth.first_reader).replaced(bad->arg, bad->health.nan ? NAN : INFINITY, 0).into(result);
+  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).filled(*bad, 0).into(result);
   result.fix_is_no_edit = true;
   return result;
 }
@@ -209,7 +208,7 @@ std::optional<Finding> of_a_mark(const Scene& s) {
   if (!bad->arg.empty()) probe.finite_if(figure(from) + " in " + bad->arg + " replaced by 0", filled);
   probe.in_float64(false);
   probe.conclude(result, true);
-  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).replaced(bad->arg, from, 0).named_by_rule().into(result);
+  if (!bad->arg.empty()) Edits(s, s.birth.first_reader).filled(*bad, 0).named_by_rule().into(result);
   return result;
 }
 
@@ -226,11 +225,7 @@ std::optional<Finding> of_written_infinities(const Scene& s) {
                            "with torch.where before any arithmetic");
   mend_at(s.trace, wrote, &result);
   conclude(result, true);
-  if (!bad->arg.empty())
-    Edits(s, s.birth.op)
-        .replaced(bad->arg, bad->health.pos_inf != 0 ? INFINITY : -INFINITY, 0)
-        .named_by_rule()
-        .into(result);
+  if (!bad->arg.empty()) Edits(s, s.birth.op).filled(*bad, 0).named_by_rule().into(result);
   return result;
 }
 
@@ -289,7 +284,7 @@ class BadData : public Rule {
     const record::OpId reader = bad && !data ? s.birth.op : s.birth.first_reader;
     if (reader < s.trace.ops.size())
       if (const auto* use = bad_input(s.trace.ops[reader]); use && !use->arg.empty())
-        Edits(s, reader).replaced(use->arg, use->health.nan ? NAN : INFINITY, 0).named_by_rule().into(result);
+        Edits(s, reader).filled(*use, 0).named_by_rule().into(result);
     return result;
   }
 };

@@ -1,5 +1,7 @@
 // x / 0 and 0 / 0: div, reciprocal, rsqrt, a negative power, remainder. Also the normalising of a zero
 // vector.
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -71,6 +73,11 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   const record::OpId made = maker_of_zeros(s, s.culprit, *point.operand.tensor);
   if (made == record::kNone) return {};
   const std::string name = plain_name(s.trace.ops[made].name);
+  if (one_of(name, {"div", "true_divide", "reciprocal"})) {
+    const Operand divisor = operand(s.trace.ops[made], name == "reciprocal" ? "self" : "other", name != "reciprocal");
+    if (divisor.has_inf())
+      return ": the denominator is what a division by an infinite value gave" + at_line(s.trace, s.trace.ops[made]);
+  }
   if (one_of(name, {"norm", "linalg_vector_norm"})) return ": the norm of a zero vector";
   if (name == "abs") return ": the absolute value of a zero";
   if (one_of(name, {"amax", "max"})) return ": the largest value of an all-zero tensor";
@@ -131,6 +138,52 @@ std::string zero_weight(const Scene& s, const Point& point, const std::string& r
          (rows.empty() ? "," : " (" + rows.substr(4) + ")") + (one ? " is" : " are") + " all zero";
 }
 
+// The norm of what is computed from a weight that is all zero (a power iteration's W^T u): the weight's name.
+std::string product_with_zero_weight(const Scene& s, const Point& point) {
+  if (!point.operand.tensor || point.arg.empty()) return {};
+  const record::OpId norm = maker_of_zeros(s, s.culprit, *point.operand.tensor);
+  if (norm == record::kNone || !one_of(plain_name(s.trace.ops[norm].name), {"norm", "linalg_vector_norm"})) return {};
+  record::OpId reader = norm;
+  const record::TensorUse* at = operand(s.trace.ops[norm], "self", 0).tensor;
+  for (int step = 0; step < 8 && at != nullptr; ++step) {
+    const record::OpId made = producer(s.trace, reader, *at);
+    if (made == record::kNone) return {};
+    const record::Op& op = s.trace.ops[made];
+    if (one_of(plain_name(op.name), {"mm", "mv", "matmul", "dot", "bmm", "addmv", "addmm"})) {
+      for (const record::TensorUse& in : op.inputs) {
+        const record::Storage* weight =
+            in.health.numel > 0 && in.health.zero == in.health.numel ? parameter_of(s.trace, made, &in) : nullptr;
+        if (weight) return ": the norm of a product with the weight " + weight->name + ", which is all zero";
+      }
+      return {};
+    }
+    if (!is_carrier(op)) return {};
+    at = carried(op), reader = made;
+  }
+  return {};
+}
+
+// Does the line compute its denominator from what it gave before in this step (a solver's iteration)?
+bool iterates(const Scene& s, const Point& point) {
+  const auto* line = top_frame(s.trace, s.trace.ops[s.culprit].stack);
+  if (!point.operand.tensor || point.arg.empty() || !line) return false;
+  std::vector<std::pair<record::OpId, const record::TensorUse*>> open{{s.culprit, point.operand.tensor}};
+  std::set<record::OpId> seen;
+  while (!open.empty() && seen.size() < 128) {
+    const auto [by, at] = open.back();
+    open.pop_back();
+    const record::OpId made = producer(s.trace, by, *at);
+    if (made == record::kNone || !seen.insert(made).second) continue;
+    const record::Op& op = s.trace.ops[made];
+    const auto* own = top_frame(s.trace, op.stack);
+    if (op.name == s.first->name && own && own->file == line->file && own->line == line->line &&
+        own->site == line->site)
+      return true;
+    for (const auto& in : op.inputs) open.emplace_back(made, &in);
+  }
+  return false;
+}
+
 // Is the denominator a number of the program (a literal, a count that Python computed), which no operation made?
 // Nothing in a tensor can mend that.
 bool is_number(const Scene& s, const Point& point) { return !point.arg.empty() && is_constant(s.trace, point.operand); }
@@ -143,7 +196,10 @@ constexpr const char *kReplace = "put another number in the place of ", *kClamp 
 
 // What to do about it depends on what the denominator is. replaces: the first change that is tried puts another number
 // in the place of the zeros, instead of a clamp.
-std::string fix_for(const std::string& what, const Point& point, bool replaces) {
+std::string fix_for(const std::string& what, const Point& point, bool replaces, bool iterates) {
+  if (what.find("which is all zero") != std::string::npos)
+    return "give the weight small random numbers instead of zeros (nn.init): of zeros there is no direction to "
+           "normalise";
   if (what.find("its own norm") != std::string::npos)
     return "give that part of the weight small random numbers instead of zeros (nn.init): such a normalisation divides "
            "by the norm "
@@ -161,6 +217,9 @@ std::string fix_for(const std::string& what, const Point& point, bool replaces) 
     return std::string(kReplace) +
            (point.operand.numel() <= 1 ? "a denominator that is zero" : "the zeros of the denominator") +
            ", torch.where(d == 0, 1, d), and choose what the quotient is there";
+  if (iterates)
+    return "leave the loop where the denominator has become zero, before this line; or clamp each denominator in it "
+           "above zero";
   return point.operand.numel() <= 1 ? "clamp the denominator above zero; or, not tried here, skip such a batch"
                                     : "clamp the denominator above zero; or, not tried here, add an epsilon to it";
 }
@@ -192,16 +251,19 @@ class DivisionByZero : public Rule {
     const bool rows = s.culprit == s.birth.op && has_rows_of_output(point->operand, *bad);
     const std::string weight =
         zero_weight(s, *point, rows || (point->arg.empty() && s.birth.rows_of == 0) ? at_rows(s.birth) : "");
-    const std::string what = weight.empty() ? what_is_zero(s, *point) : weight;
+    const std::string product = weight.empty() ? product_with_zero_weight(s, *point) : "";
+    const std::string what = !weight.empty() ? weight : !product.empty() ? product : what_is_zero(s, *point);
+    const bool iteration = weight.empty() && product.empty() && point->operand.numel() <= 1 && iterates(s, *point);
     text += what;
     const bool number = is_number(s, *point);
     if (number)
       text += ": the divisor is the number 0, which no operation computed";
     else if (!point->operand.has_inf() && weight.empty())
       text += " (the denominator holds " + zeros_of(point->operand) + (rows ? at_rows(s.birth) : "") + ")";
+    if (iteration) text += "; it is computed from what this line gave before in the same step";
     text += hidden_by(s);
     const bool replaces = !is_integral(point->operand) && !(zero_over_zero && point->operand.min() >= 0);
-    std::string fix = number ? kOtherNumber : fix_for(what, *point, replaces);
+    std::string fix = number ? kOtherNumber : fix_for(what, *point, replaces, iteration);
     if (!number && (s.birth.absorbed_by != record::kNone || s.backward))
       fix += "; a mask after the division does not protect the gradient";
     Finding result = finding(s, "division-by-zero", kScorePoint, text, fix);

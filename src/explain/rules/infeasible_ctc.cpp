@@ -47,7 +47,7 @@ class InfeasibleCtc : public Rule {
     std::string text =
         "ctc_loss has no alignment for " +
         (backward_op ? std::string("a sample") : counted(ctc->outputs.front().health.pos_inf, "sample")) +
-        at_rows(s.birth);
+        (numbers(*ctc, "input_lengths").empty() ? at_rows(s.birth) : "");
     const auto inputs = numbers(*ctc, "input_lengths"), targets = numbers(*ctc, "target_lengths");
     for (std::size_t i = 0; i < std::min(inputs.size(), targets.size()); ++i)
       if (targets[i] > inputs[i]) {

@@ -86,7 +86,9 @@ std::optional<Finding> not_a_number(const Scene& s) {
   Finding result = finding(
       s, "learning-rate", kScoreOrigin + 20,
       rate ? "the learning rate is " + figure(value) : "the step size handed to " + s.op->name + " is not finite",
-      "guard the schedule against 0 / 0 (a warm-up of 0 steps) and check math.isfinite(lr)");
+      std::string("guard the schedule against ") +
+          (std::isinf(value) ? "a division by 0 and an overflow" : "0 / 0 (a warm-up of 0 steps)") +
+          " and check math.isfinite(lr)");
   conclude(result, true);
   return result;
 }

@@ -55,7 +55,7 @@ class LossScaleMisuse : public Rule {
     std::string text = "a gradient overflows " + dtype_name(excess->dtype) + " in " + s.op->name +
                        " (largest operand " + figure(excess->largest) + "): ";
     if (by_hand != 0)
-      text += "the loss is multiplied by a constant " + figure(by_hand);
+      text += "the loss is multiplied by " + figure(by_hand);
     else
       text += "the loss scale is " + figure(history.scale) +
               (stuck ? " after " + counted(history.scaler_skips_in_row, "skip") + " in a row" : "");
