@@ -69,13 +69,20 @@ py::dict tensors_dict(const std::vector<replay::NamedTensor>& tensors) {
 }
 
 // The command `finitude replay` with these words: (exit code, stdout, stderr, what --stop-at or --break came to: None
-// or the inputs and the outputs of that call).
-py::tuple replay_command(const std::vector<std::string>& words) {
+// or the inputs and the outputs of that call). groups: not None where all ranks play at once; by the name of a process
+// group on the tape the name of that of this process which takes its place. limit_s: how long other ranks are waited
+// for.
+py::tuple replay_command(const std::vector<std::string>& words,
+                         const std::optional<std::map<std::string, std::string>>& groups, int limit_s) {
   cli::ReplayOptions options;
   std::string out, err, why = cli::parse_replay(words, &options);
   if (words == std::vector<std::string>{"--help"})
     return py::make_tuple(0, cli::replay_usage("finitude replay"), "", py::none());
   if (!why.empty()) return py::make_tuple(2, "", why + "\n(finitude replay --help shows the options)\n", py::none());
+  if (groups) {
+    options.play.together = replay::Together{*groups, limit_s};
+    options.play.device = "cpu";
+  }
   cli::StoppedCall stopped;
   int code = 0;
   {
@@ -198,7 +205,7 @@ void define_tape(py::module_& m) {
     return TapeRecorder::get().reads(*local.unsafeGetTensorImpl());
   });
   m.def("tape_inputs", [](const std::string& bytes) { return inputs_of(parsed(bytes)); });
-  m.def("replay_command", &replay_command);
+  m.def("replay_command", &replay_command, py::arg("words"), py::arg("groups") = py::none(), py::arg("limit_s") = 60);
   m.def("tape_about", [](const std::string& bytes) {
     const capture::Tape tape = parsed(bytes);
     std::size_t calls = 0, input_bytes = 0, inputs = 0;

@@ -53,11 +53,21 @@ void keep_parts(Tape& tape) {
     std::move(found->second.begin(), found->second.end(), std::back_inserter(entries));
     fills.erase(found);
   };
-  for (Entry& entry : tape.entries) {
+  auto exchange = tape.exchanges.begin();
+  const auto move_exchanges = [&](std::size_t before) {
+    for (; exchange != tape.exchanges.end() && exchange->before == before; ++exchange) {
+      for_each_tensor(exchange->args, fill);
+      exchange->before = entries.size();
+    }
+  };
+  for (std::size_t i = 0; i < tape.entries.size(); ++i) {
+    move_exchanges(i);
+    Entry& entry = tape.entries[i];
     for_each_tensor(entry.args, fill);
     for_each_tensor(entry.results, fill);
     entries.push_back(std::move(entry));
   }
+  move_exchanges(tape.entries.size());
   for (const Outcome& outcome : tape.outcomes) for_each_tensor(outcome.value, fill);
   tape.entries = std::move(entries);
 }

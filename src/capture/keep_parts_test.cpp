@@ -46,6 +46,19 @@ TEST(KeepParts, OnlyReadRowsOfATableAreKept) {
   EXPECT_EQ(again.storages[0].origin, Storage::kBlank);
 }
 
+TEST(KeepParts, ExchangesStayBeforeTheirEntries) {
+  Tape tape = table_of(4096, {{64, 128}});
+  tape.exchanges = {{1, "c10d::barrier", {}, kNoPlace, false},
+                    {1, "c10d::send", tape.entries[1].args, kNoPlace, false},
+                    {2, "c10d::recv_", {}, kNoPlace, false}};
+  keep_parts(tape);
+  ASSERT_EQ(tape.entries.size(), 3u);
+  EXPECT_EQ(tape.entries[1].kind, Entry::kFill);
+  EXPECT_EQ(tape.exchanges[0].before, 1u);
+  EXPECT_EQ(tape.exchanges[1].before, 2u);  // what it sends was filled in
+  EXPECT_EQ(tape.exchanges[2].before, 3u);
+}
+
 TEST(KeepParts, NamedOrMostlyReadMemoryStaysWhole) {
   Tape weights = table_of(4096, {{0, 64}});
   weights.storages[0].kind = "parameter";

@@ -23,10 +23,15 @@ struct Call {
   std::vector<std::size_t> inside;           // kept calls that it made
 };
 
-// A place on the tape: a call, or an entry that is one already.
+// A place on the tape: a call, a call of other processes, or an entry that is one already.
 struct Place {
-  std::size_t call = kNever;
+  std::size_t call = kNever, exchange = kNever;
   Entry entry;
+};
+
+struct FoundExchange {
+  std::uint64_t thread = 0;
+  Exchange exchange;
 };
 
 class Linker {
@@ -75,8 +80,25 @@ class Linker {
         if (in.ok()) places_.push_back(std::move(place));
         return;
       }
+      case RawEvent::kExchange:
+        return exchange(in);
     }
     in.fail();
+  }
+
+  void exchange(WireReader& in) {
+    FoundExchange found;
+    found.thread = in.var();
+    found.exchange.op = in.text();
+    const std::uint64_t line = in.var(raw_.places.size());
+    if (line != 0) found.exchange.place = static_cast<std::uint32_t>(line - 1);
+    found.exchange.of_backward = in.u8() != 0;
+    found.exchange.args = read_values(in);
+    if (!in.ok()) return;
+    Place place;
+    place.exchange = exchanges_.size();
+    places_.push_back(std::move(place));
+    exchanges_.push_back(std::move(found));
   }
 
   void start(WireReader& in, std::uint64_t number) {
@@ -246,10 +268,28 @@ class Linker {
     const auto use = [&](const TensorRef& t) {
       if (t.storage != kNoStorage) used.insert(t.storage);
     };
+    for (const Place& place : places_) {
+      if (place.call != kNever && kept_threads_.contains(calls_[place.call].thread)) {
+        for_each_tensor(calls_[place.call].args, use);
+        for_each_tensor(calls_[place.call].results, use);
+      } else if (place.exchange != kNever && kept_threads_.contains(exchanges_[place.exchange].thread)) {
+        for_each_tensor(exchanges_[place.exchange].exchange.args, use);
+      }
+    }
     for (Place& place : places_) {
+      if (place.exchange != kNever) {
+        FoundExchange& found = exchanges_[place.exchange];
+        if (!kept_threads_.contains(found.thread)) continue;
+        found.exchange.before = tape.entries.size();
+        found.exchange.place = use_place(found.exchange.place, tape);
+        tape.exchanges.push_back(std::move(found.exchange));
+        continue;
+      }
       if (place.call == kNever) {
         // Where a result was taken for memory that no operator wrote: its call is on the tape.
-        if (place.entry.kind == Entry::kFill && place.entry.number >= raw_.storages.size()) continue;
+        if (place.entry.kind == Entry::kFill &&
+            (place.entry.number >= raw_.storages.size() || !used.contains(place.entry.number)))
+          continue;
         tape.entries.push_back(std::move(place.entry));
         continue;
       }
@@ -265,11 +305,8 @@ class Linker {
       entry.place = use_place(call.place, tape);
       entry.args = std::move(call.args);
       entry.results = std::move(call.results);
-      for_each_tensor(entry.args, use);
-      for_each_tensor(entry.results, use);
       tape.entries.push_back(std::move(entry));
     }
-    std::erase_if(tape.entries, [&](const Entry& e) { return e.kind == Entry::kFill && !used.contains(e.number); });
     for (const Outcome& outcome : tape.outcomes) for_each_tensor(outcome.value, use);
     number_storages(used, tape);
     tape.gaps = std::move(raw_.gaps);
@@ -329,6 +366,7 @@ class Linker {
       renumber(renumber, entry.args);
       renumber(renumber, entry.results);
     }
+    for (Exchange& one : tape.exchanges) renumber(renumber, one.args);
     for (Outcome& outcome : tape.outcomes) {
       std::vector<Value> one{std::move(outcome.value)};
       renumber(renumber, one);
@@ -339,6 +377,7 @@ class Linker {
   RawTape raw_;
   std::vector<Call> calls_;
   std::vector<Place> places_;
+  std::vector<FoundExchange> exchanges_;
   std::unordered_map<std::uint64_t, std::vector<std::size_t>> open_;  // by thread
   std::unordered_map<std::uint64_t, std::size_t> by_start_;
   std::unordered_set<StorageId> made_;  // by a kept call

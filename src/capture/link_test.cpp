@@ -35,6 +35,36 @@ TEST(Link, ACallAndWhatItReads) {
   EXPECT_EQ(tape.storages[1].origin, Storage::kProduced);
 }
 
+// Its memory is kept also where no call has it, and a call between two of them counts.
+TEST(Link, ExchangesKeepTheirPlacesAmongTheCalls) {
+  RawBuilder b;
+  const auto op = b.op("mul");
+  b.raw.places = {{"a.py", 1, ""}, {"a.py", 2, ""}};
+  const StorageId unused = b.storage(8, "unusedxx"), x = b.storage(8, "abcdefgh"), sent = b.storage(8, "ABCDEFGH");
+  b.fill(unused, "UNUSEDXX");
+  b.exchange("c10d::send", {list_value({tensor_value(sent, {2})})}, 1, 1);
+  const auto start = b.start(op, {tensor_value(x, {2})});
+  const StorageId y = b.storage(8);
+  b.end(start, {tensor_value(y, {2})});
+  b.exchange("c10d::allreduce_", {list_value({tensor_value(y, {2})})});
+  b.exchange("c10d::allreduce_", {list_value({tensor_value(unused, {2})})}, 2);  // of a thread that is not the step's
+  b.fill(y, "summed.!");
+  b.raw.outcomes.push_back({"loss", "loss", tensor_value(y, {2}), 5});
+  const Tape tape = link(std::move(b.raw));
+  EXPECT_TRUE(tape.gaps.empty());
+  EXPECT_EQ(names(tape), (Names{"mul", "fill"}));
+  ASSERT_EQ(tape.exchanges.size(), 2u);
+  EXPECT_EQ(tape.exchanges[0].op, "c10d::send");
+  EXPECT_EQ(tape.exchanges[0].before, 0u);
+  ASSERT_EQ(tape.places.size(), 1u);
+  EXPECT_EQ(tape.places[tape.exchanges[0].place].line, 2u);
+  const StorageId kept = tape.exchanges[0].args.at(0).items.at(0).tensors.at(0).storage;
+  ASSERT_LT(kept, tape.storages.size());
+  EXPECT_EQ(tape.storages[kept].bytes, "ABCDEFGH");
+  EXPECT_EQ(tape.exchanges[1].before, 1u);
+  EXPECT_EQ(tape.exchanges[1].args.at(0).items.at(0).tensors.at(0).storage, tape.entries[1].number);
+}
+
 TEST(Link, OnlyLinesThatCallsComeFromAreKept) {
   RawBuilder b;
   const auto view = b.op("view"), mul = b.op("mul");

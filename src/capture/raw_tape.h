@@ -38,6 +38,7 @@ enum class RawEvent : std::uint8_t {
   kFill = 2,    // storage, offset, bytes: memory that no operator wrote, as it is now; traced op + 1 of its allocation,
                 // if nobody did
   kRandom = 3,  // generator, state: something off the tape moved it
+  kExchange = 4,  // thread, name, place + 1, 1 of backward, arguments: Exchange
 };
 
 struct RawTape {

@@ -147,6 +147,7 @@ json redact(Tape& tape) {
   }
   for (Entry& entry : tape.entries) entry.place = kNoPlace;
   tape.places.clear();
+  tape.exchanges.clear();
   for (Outcome& outcome : tape.outcomes) {
     outcome.checksum = outcome.sample_every = 0;
     outcome.sample.clear();

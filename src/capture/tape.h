@@ -140,6 +140,18 @@ struct Outcome {
   std::string sample{};
 };
 
+// A call of torch.distributed that exchanged values with other processes (c10d::allreduce_). Its results are fills
+// behind it, so that a replay needs no other process; a replay of all processes together may issue it again.
+struct Exchange {
+  std::size_t before = 0;  // index of the entry that it came before; as many as there are entries: after the last one
+  std::string op;
+  // As its schema has them. The process group and the reduction are kStrings with their names ("0", "sum"). Empty where
+  // one of them has no place on a tape.
+  std::vector<Value> args;
+  std::uint32_t place = kNoPlace;  // as Entry::place
+  bool of_backward = false;
+};
+
 struct Tape {
   // Settings that kernels read, by name: threads, dtype, deterministic ...
   std::vector<std::pair<std::string, std::string>> settings;
@@ -151,6 +163,7 @@ struct Tape {
   // Operators that could not be put on it, which its file does not say: what they made is there as it came out.
   std::vector<std::string> refused;
   std::vector<Place> places;
+  std::vector<Exchange> exchanges;  // in the order of their calls
   // "cpu" first, then what else memory lay on, as torch calls it: "cuda:0".
   std::vector<std::string> devices{"cpu"};
   // Of the traced run of the same step, as write_statistics gives them; a file of their own beside the tape's. Empty:

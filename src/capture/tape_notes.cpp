@@ -3,13 +3,19 @@
 #include <algorithm>
 
 #include "base/checksum.h"
+#include "capture/tape_values.h"
 #include "capture/wire.h"
 
 namespace finitude::capture {
 namespace {
 
-enum Part : std::uint8_t { kPlaces = 1, kFlaws = 2, kSamples = 3 };
+enum Part : std::uint8_t { kPlaces = 1, kFlaws = 2, kSamples = 3, kExchanges = 4 };
 constexpr std::uint64_t kMaxLine = std::uint64_t{1} << 31;
+
+// 0: not known.
+std::uint64_t word_of_place(const Tape& tape, std::uint32_t place, bool of_backward) {
+  return place < tape.places.size() ? (std::uint64_t{place} + 1) * 2 + of_backward : 0;
+}
 
 std::string places_of(const Tape& tape) {
   std::string bytes;
@@ -21,10 +27,7 @@ std::string places_of(const Tape& tape) {
     out.text(place.source);
   }
   out.var(tape.entries.size());
-  for (const Entry& entry : tape.entries) {
-    const bool reported = entry.place < tape.places.size();
-    out.var(reported ? (std::uint64_t{entry.place} + 1) * 2 + entry.of_backward : 0);
-  }
+  for (const Entry& entry : tape.entries) out.var(word_of_place(tape, entry.place, entry.of_backward));
   return bytes;
 }
 
@@ -51,6 +54,27 @@ std::string samples_of(const Tape& tape) {
   return bytes;
 }
 
+std::string exchanges_of(const Tape& tape) {
+  std::string bytes;
+  WireWriter out(&bytes);
+  out.var(tape.exchanges.size());
+  for (const Exchange& one : tape.exchanges) {
+    out.var(one.before);
+    out.text(one.op);
+    out.var(word_of_place(tape, one.place, one.of_backward));
+    write_values(out, one.args);
+  }
+  return bytes;
+}
+
+void read_word_of_place(WireReader& in, const Tape& tape, std::uint32_t* place, bool* of_backward) {
+  const std::uint64_t word = in.var(tape.places.size() * 2 + 1);
+  if (word == 1) in.fail();
+  if (word == 0) return;
+  *place = static_cast<std::uint32_t>(word / 2 - 1);
+  *of_backward = (word & 1) != 0;
+}
+
 bool read_places(WireReader in, Tape* tape) {
   for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
     Place& place = tape->places.emplace_back();
@@ -59,13 +83,7 @@ bool read_places(WireReader in, Tape* tape) {
     place.source = in.text();
   }
   if (in.count() != tape->entries.size()) return false;
-  for (Entry& entry : tape->entries) {
-    const std::uint64_t word = in.var(tape->places.size() * 2 + 1);
-    if (word == 1) in.fail();
-    if (word == 0) continue;
-    entry.place = static_cast<std::uint32_t>(word / 2 - 1);
-    entry.of_backward = (word & 1) != 0;
-  }
+  for (Entry& entry : tape->entries) read_word_of_place(in, *tape, &entry.place, &entry.of_backward);
   return in.ok() && in.at_end();
 }
 
@@ -88,6 +106,23 @@ bool read_samples(WireReader in, Tape* tape) {
   return in.ok() && in.at_end();
 }
 
+bool read_exchanges(WireReader in, Tape* tape) {
+  std::uint64_t before = 0;
+  for (std::size_t n = in.count(); n > 0 && in.ok(); --n) {
+    Exchange& one = tape->exchanges.emplace_back();
+    one.before = static_cast<std::size_t>(in.var(tape->entries.size()));
+    if (one.before < before) in.fail();
+    before = one.before;
+    one.op = in.text();
+    read_word_of_place(in, *tape, &one.place, &one.of_backward);
+    one.args = read_values(in);
+    for_each_tensor(one.args, [&](const TensorRef& t) {
+      if (t.storage != kNoStorage && t.storage >= tape->storages.size()) in.fail();
+    });
+  }
+  return in.ok() && in.at_end();
+}
+
 bool read_parts(std::string_view bytes, Tape* tape) {
   WireReader in(bytes);
   const std::uint64_t sum = in.u64();
@@ -99,6 +134,7 @@ bool read_parts(std::string_view bytes, Tape* tape) {
     if (part == kPlaces && (!tape->places.empty() || !read_places(content, tape))) return false;
     if (part == kFlaws && !read_flaws(content, tape)) return false;
     if (part == kSamples && !read_samples(content, tape)) return false;
+    if (part == kExchanges && (!tape->exchanges.empty() || !read_exchanges(content, tape))) return false;
   }
   return in.ok() && in.at_end();
 }
@@ -110,10 +146,10 @@ std::string write_notes(const Tape& tape) {
                                  [](const Outcome& outcome) { return outcome.flaws.known; });
   const bool samples = std::any_of(tape.outcomes.begin(), tape.outcomes.end(),
                                    [](const Outcome& outcome) { return outcome.sample_every != 0; });
-  if (tape.places.empty() && !flaws && !samples) return {};
+  if (tape.places.empty() && !flaws && !samples && tape.exchanges.empty()) return {};
   std::string parts;
   WireWriter out(&parts);
-  out.var(std::uint64_t{!tape.places.empty()} + flaws + samples);
+  out.var(std::uint64_t{!tape.places.empty()} + flaws + samples + !tape.exchanges.empty());
   if (!tape.places.empty()) {
     out.var(kPlaces);
     out.text(places_of(tape));
@@ -126,6 +162,10 @@ std::string write_notes(const Tape& tape) {
     out.var(kSamples);
     out.text(samples_of(tape));
   }
+  if (!tape.exchanges.empty()) {
+    out.var(kExchanges);
+    out.text(exchanges_of(tape));
+  }
   std::string bytes;
   WireWriter(&bytes).u64(base::checksum(parts.data(), parts.size()));
   return bytes + parts;
@@ -134,6 +174,7 @@ std::string write_notes(const Tape& tape) {
 bool read_notes(std::string_view bytes, Tape* tape) {
   if (read_parts(bytes, tape)) return true;
   tape->places.clear();
+  tape->exchanges.clear();
   for (Entry& entry : tape->entries) {
     entry.place = kNoPlace;
     entry.of_backward = false;

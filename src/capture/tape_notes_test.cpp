@@ -30,6 +30,16 @@ TEST(TapeNotes, ComeBackAsTheyWere) {
   EXPECT_EQ(tape.outcomes[0].flaws.inf, 1u);
   EXPECT_EQ(tape.outcomes[0].sample_every, 2u);
   EXPECT_EQ(tape.outcomes[0].sample, "01234567");
+  ASSERT_EQ(tape.exchanges.size(), 2u);
+  EXPECT_EQ(tape.exchanges[0].before, 3u);
+  EXPECT_EQ(tape.exchanges[0].op, "c10d::allreduce_");
+  EXPECT_EQ(tape.exchanges[0].place, 0u);
+  EXPECT_TRUE(tape.exchanges[0].of_backward);
+  ASSERT_EQ(tape.exchanges[0].args.size(), 2u);
+  EXPECT_EQ(tape.exchanges[0].args[0].items.at(0).tensors.at(0).storage, 2u);
+  EXPECT_EQ(tape.exchanges[0].args[1].text, "0");
+  EXPECT_EQ(tape.exchanges[1].before, tape.entries.size());
+  EXPECT_EQ(tape.exchanges[1].place, kNoPlace);
 }
 
 // The promise to readers of before: all but offset 48 and the checksum of the header is where it was.
@@ -86,6 +96,13 @@ TEST(TapeNotes, MutationsAreBounded) {
     WireWriter(&changed).u64(base::checksum(parts.data(), parts.size()));
     Tape tape = sample_tape();
     accepted += read_notes(changed + parts, &tape);
+    for (const Exchange& exchange : tape.exchanges) {
+      ASSERT_LE(exchange.before, tape.entries.size());
+      ASSERT_TRUE(exchange.place == kNoPlace || exchange.place < tape.places.size());
+      for_each_tensor(exchange.args, [&](const TensorRef& t) {
+        ASSERT_TRUE(t.storage == kNoStorage || t.storage < tape.storages.size());
+      });
+    }
     for (const Entry& entry : tape.entries) ASSERT_TRUE(entry.place == kNoPlace || entry.place < tape.places.size());
   }
   EXPECT_GT(accepted, 100u);

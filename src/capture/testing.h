@@ -94,6 +94,18 @@ class RawBuilder {
     ++events_;
   }
 
+  void exchange(const std::string& op, const std::vector<Value>& args, std::uint64_t thread = 1,
+                std::uint32_t place = kNoPlace) {
+    WireWriter out(&raw.events);
+    out.u8(static_cast<std::uint8_t>(RawEvent::kExchange));
+    out.var(thread);
+    out.text(op);
+    out.var(place == kNoPlace ? 0 : std::uint64_t{place} + 1);
+    out.u8(0);
+    write_values(out, args);
+    ++events_;
+  }
+
   RawTape raw;
 
  private:
@@ -181,6 +193,11 @@ inline Tape sample_tape_with_notes() {
   tape.outcomes[0].flaws = {true, 3, 1};
   tape.outcomes[0].sample_every = 2;
   tape.outcomes[0].sample = "01234567";
+  Value group;
+  group.kind = Value::kString;
+  group.text = "0";
+  tape.exchanges = {{3, "c10d::allreduce_", {list_value({tensor_value(2, {2, 2})}), group}, 0, true},
+                    {4, "c10d::broadcast_", {}, kNoPlace, false}};
   return tape;
 }
 

@@ -70,34 +70,6 @@ void TapeRecorder::copy_input(capture::StorageId id, std::int64_t begin, std::in
   copy_bytes(known.held, begin, end, &raw_.storages[id].bytes);  // what could not be had is a gap: the linker says it
 }
 
-namespace {
-
-template <typename Use>
-void for_each_tensor(const c10::IValue& value, const Use& use) {
-  if (value.isTensor()) {
-    use(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) for_each_tensor(item, use);
-  }
-}
-
-}  // namespace
-
-// A collective operation may write any of its tensors, at some time until it is waited for: what they hold is
-// put on the tape when they are read next, so that a replay needs no other process.
-void TapeRecorder::exchange(const at::RecordFunction& fn) {
-  for (const c10::IValue& input : fn.inputs()) {
-    for_each_tensor(input, [&](const at::Tensor& tensor) {
-      c10::StorageImpl* const storage = tensor.defined() ? tape_storage(*tensor.unsafeGetTensorImpl()) : nullptr;
-      if (storage == nullptr) return;
-      TapeUse use;
-      use.storage = see(*storage);
-      write(use, false);
-      lose(use.storage);  // another process writes it
-    });
-  }
-}
-
 // Nothing knows what is in this memory: it goes onto the tape when it is read next.
 void TapeRecorder::lose(capture::StorageId id) {
   known_[id].allocation = record::kNone;

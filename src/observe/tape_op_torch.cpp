@@ -28,6 +28,10 @@ TapeOp tape_op(const at::RecordFunction& fn) {
   op.text = fn.name();
   const OpInfo& info = op_info(fn);
   op.exchanges = record::exchanges_values(info.name);
+  op.is_backend_call = record::is_backend_call(info.name);
+  op.wraps_exchange = record::wraps_backend_call(info.name);
+  op.only_waits = record::only_waits(info.name);
+  op.num_args = info.args.size();
   op.transparent = !info.is_op || info.transparent;
   if (op.transparent) return op;
   op.name = info.name;
@@ -37,7 +41,6 @@ TapeOp tape_op(const at::RecordFunction& fn) {
   op.random = info.random;
   op.writes = info.writes;
   op.overwrites = info.overwrites;
-  op.num_args = info.args.size();
   op.picked_by = picked_by(info.name);
   for (std::size_t i = 0; i < info.args.size(); ++i) {
     if (info.args[i] == "dropout_p" || info.args[i] == "dropout") op.dropout = static_cast<int>(i);

@@ -298,10 +298,13 @@ std::unique_ptr<at::ObserverContext> TapeRecorder::start_op(const at::RecordFunc
     open_generation = generation_;
   }
   const Op& op = op_of(fn);
-  if (op.exchanges ||
-      exchanging != 0) {  // a backend may call operators on buffers of its own, which other ranks' values come into
-    exchange(fn);
+  // A backend may call operators on buffers of its own, which other ranks' values come into.
+  const bool is_inside = exchanging != 0 || is_of_backend(op, fn.inputs());
+  if (op.exchanges || is_inside) {
     if (op.exchanges) ++exchanges_[op.name];
+    if (op.wraps_exchange) return nullptr;
+    exchange(fn, op, is_inside);
+    if (!is_inside && op.is_backend_call) note_exchange(fn, op, where);
     auto context = std::make_unique<Context>();
     context->exchanges = true;
     context->generation = generation_;

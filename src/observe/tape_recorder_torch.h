@@ -95,6 +95,7 @@ class TapeRecorder {
     bool used = false;  // read after it was seen first
     bool written = false;
     bool on_device = false;
+    bool of_backend = false;           // first seen inside a collective operation: a buffer of the backend's
     std::int64_t begin = 0, end = 0;   // of an input: what is read of it
     std::unique_ptr<ReadParts> parts;  // of a large one that is only read, as long as it is little
     std::uint64_t filled = 0;          // checksum of a kFresh one when it was read last
@@ -129,7 +130,9 @@ class TapeRecorder {
                            c10::SmallVectorImpl<const c10::TensorImpl*>* written);
   void end_digest(std::size_t number, c10::ArrayRef<c10::IValue> results,
                   const c10::SmallVectorImpl<const c10::TensorImpl*>& written);
-  void exchange(const at::RecordFunction& fn);
+  bool is_of_backend(const TapeOp& op, c10::ArrayRef<c10::IValue> inputs) const;
+  void exchange(const at::RecordFunction& fn, const TapeOp& op, bool is_inside);
+  void note_exchange(const at::RecordFunction& fn, const TapeOp& op, TapePlaces::Where where);
   void refuse(const Op& op);
   std::unique_ptr<at::ObserverContext> start_refused(const Op& op, c10::ArrayRef<c10::IValue> inputs);
   void end_refused(const at::RecordFunction& fn, Context* context);

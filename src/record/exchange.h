@@ -26,6 +26,12 @@ inline bool only_waits(std::string_view name) {
          (name.find("::wait") != std::string_view::npos || name.find("::_wrap_") != std::string_view::npos);
 }
 
+// Its kernel calls the backend's operator, and operators of torch that make what that is given: _c10d_functional and
+// _c10d_functional_autograd.
+inline bool wraps_backend_call(std::string_view name) {
+  return name.starts_with("_c10d_functional") && !only_waits(name);
+}
+
 // Of an operator that is not PyTorch's nobody knows it.
 inline bool may_exchange_values(std::string_view name) { return exchanges_values(name) || !name.starts_with("aten::"); }
 

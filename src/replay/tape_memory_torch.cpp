@@ -40,6 +40,16 @@ TapeMemory::TapeMemory(const capture::Tape& tape, std::optional<c10::ScalarType>
     if (tape.entries[i].kind == capture::Entry::kFill && tape.entries[i].number < last.size())
       last[tape.entries[i].number] = i;
   }
+  for (const capture::Exchange& exchange : tape.exchanges) {
+    capture::for_each_tensor(exchange.args, [&](const TensorRef& t) {
+      if (t.storage >= last.size()) return;
+      if (exchange.before >= tape.entries.size()) {
+        kept[t.storage] = true;
+      } else if (last[t.storage] == kNever || last[t.storage] < exchange.before) {
+        last[t.storage] = exchange.before;
+      }
+    });
+  }
   for (const capture::Outcome& outcome : tape.outcomes) {
     capture::for_each_tensor(outcome.value, [&](const TensorRef& t) {
       if (t.storage < kept.size()) kept[t.storage] = true;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,12 @@
 namespace finitude::replay {
 
 class PlayObserver;
+
+// All ranks of a step play their tapes at once, and issue its collective operations again between them.
+struct Together {
+  std::map<std::string, std::string> groups;  // by the name of a process group on the tape that of its like here
+  int limit_s = 60;                           // how long another rank is waited for
+};
 
 struct PlayOptions {
   std::vector<std::string> namespaces{"aten"};  // of operators that may be called
@@ -23,6 +30,7 @@ struct PlayOptions {
   bool deterministic = false;
   // "cpu" or "cuda"; empty: as map_devices() of tape_device_torch.h has it. With a dtype always the CPU.
   std::string device;
+  std::optional<Together> together;
 };
 
 // A value that a check of the program refused, in the place of the loss that the step did not come to.
@@ -38,6 +46,19 @@ struct PlayedOutcome {
   bool same() const { return expected == got; }
 };
 
+// A collective operation in a replay of all ranks together.
+struct PlayedExchange {
+  enum How : std::uint8_t {
+    kSame,       // issued again, and all that was read of it has the bits that were recorded
+    kOtherBits,  // issued again
+    kUnread,     // issued again; nothing read what it gave
+    kRecorded,   // not issued: its recorded result was taken
+  };
+  std::string name;  // with the line of the program: "c10d::allreduce_ at train.py:12"
+  How how = kUnread;
+  std::string why;  // kRecorded
+};
+
 struct Played {
   std::vector<std::string> missing;     // operators that are not here or not allowed: nothing was called
   std::string why_not;                  // the call that failed, and why; empty where the tape ran to its end
@@ -47,6 +68,8 @@ struct Played {
   bool stopped = false;                 // by the observer, after the last of `calls`
   // With another dtype: operators that were computed in the dtypes they were recorded in, and why.
   std::map<std::string, std::string> as_recorded;
+  std::vector<PlayedExchange> exchanges;  // where all ranks play together, in the order in which they were issued
+  bool waited = false;                    // why_not is of another rank: it did not come, or its connection broke
   // On another type of device: operators that were computed in another way than by themselves, and how.
   std::map<std::string, std::string> otherwise;
 

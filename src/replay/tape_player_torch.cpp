@@ -25,6 +25,7 @@
 #include "replay/tape_memory_torch.h"
 #include "replay/tape_observer_torch.h"
 #include "replay/tape_player.h"
+#include "replay/tape_together_torch.h"
 
 namespace finitude::replay {
 namespace {
@@ -87,7 +88,9 @@ class Player {
         observer_(observer),
         dtype_(dtype_named(options.dtype)),
         map_(map_devices(tape, options.dtype.empty() ? options.device : "cpu")),
-        memory_(tape, dtype_, map_, observer) {}
+        memory_(tape, dtype_, map_, observer) {
+    if (options.together) exchanges_.emplace(tape, *options.together, memory_);
+  }
 
   Played run() {
     TORCH_CHECK(map_.missing.empty(), map_.missing);
@@ -115,11 +118,16 @@ class Player {
           played_.why_not = PlayDeadline::kWhy;
           break;
         }
+        if (exchanges_) exchanges_->before_entry(i);
         if (std::string reason = entry(i); !reason.empty()) fail(i, reason);
         memory_.after_entry(i);
       }
+      if (exchanges_ && played_.why_not.empty() && !played_.stopped) exchanges_->finish();
       played_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
       if (played_.why_not.empty() && !played_.stopped) judge();
+    } catch (const RankMissing& e) {
+      played_.why_not = e.what();
+      played_.waited = true;
     } catch (const c10::Error& e) {
       fail(i, e.what_without_backtrace());
     } catch (const std::exception& e) {
@@ -128,6 +136,7 @@ class Player {
       fail(i, "an unknown error");
     }
     for (const auto& [generator, before] : defaults_) observe::set_generator_state(generator, before);
+    if (exchanges_) played_.exchanges = exchanges_->take();
     return std::move(played_);
   }
 
@@ -180,7 +189,7 @@ class Player {
   std::string entry(std::size_t index) {
     const Entry& e = tape_.entries[index];
     if (e.kind == Entry::kFill) {
-      memory_.fill(index);
+      if (!exchanges_ || !exchanges_->gave(index)) memory_.fill(index);
       return "";
     }
     if (e.kind == Entry::kRandom) {
@@ -339,6 +348,7 @@ class Player {
   std::vector<std::pair<at::Generator, std::string>> defaults_;  // and their states before
   const DeviceMap map_;
   TapeMemory memory_;
+  std::optional<IssuedExchanges> exchanges_;  // where all ranks play together
 };
 
 }  // namespace

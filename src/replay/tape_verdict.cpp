@@ -53,7 +53,7 @@ std::string names_of(const Played& run, const std::vector<bool>& which) {
 
 std::string headline(Verdict verdict, const Runs& runs) {
   const Played& first = runs[0];
-  const std::string often = std::to_string(runs.size()) + " runs";
+  const std::string often = runs.size() == 1 ? "one run" : std::to_string(runs.size()) + " runs";
   switch (verdict) {
     case Verdict::kIdentical:
       return "identical";
@@ -125,6 +125,36 @@ std::string how_to_have(const std::vector<std::string>& missing) {
   return text;
 }
 
+std::string report_exchanges(const std::vector<PlayedExchange>& exchanges) {
+  std::size_t same = 0, other = 0, unread = 0;
+  const PlayedExchange* first_other = nullptr;
+  std::set<std::string> recorded;
+  std::size_t taken = 0;
+  for (const PlayedExchange& one : exchanges) {
+    same += one.how == PlayedExchange::kSame;
+    unread += one.how == PlayedExchange::kUnread;
+    if (one.how == PlayedExchange::kOtherBits && other++ == 0) first_other = &one;
+    if (one.how == PlayedExchange::kRecorded) {
+      ++taken;
+      recorded.insert(one.name + " (" + one.why + ")");
+    }
+  }
+  const std::string all = std::to_string(exchanges.size());
+  std::string text = std::to_string(exchanges.size() - taken) + " of " + all +
+                     " collective operations were issued again: " + std::to_string(same) + " gave the recorded bits";
+  if (first_other != nullptr) text += ", " + std::to_string(other) + " other bits, first " + first_other->name;
+  if (unread != 0) text += "; what " + std::to_string(unread) + " gave is not compared, as no call read it";
+  text += "\n";
+  if (taken == 0) return text;
+  text += std::to_string(taken) + " of " + all + " collective operations took their recorded result:";
+  constexpr std::size_t kShown = 4;
+  std::size_t shown = 0;
+  for (const std::string& one : recorded) {
+    if (++shown <= kShown) text += (shown == 1 ? " " : ", ") + one;
+  }
+  return text + (shown > kShown ? " and " + std::to_string(shown - kShown) + " more" : "") + "\n";
+}
+
 }  // namespace
 
 Reported report_runs(const Runs& runs, const capture::Tape& tape) {
@@ -158,7 +188,9 @@ Reported report_runs(const Runs& runs, const capture::Tape& tape) {
   std::snprintf(line, sizeof line, ": %zu of %zu results have the same bits; %zu calls, %.3f ms\n", same,
                 first.outcomes.size(), first.calls, first.seconds * 1e3);
   reported.text += headline(verdict, runs) + line;
-  if (const std::string* calls = tape.setting("collectives"))
+  if (!first.exchanges.empty()) {
+    reported.text += report_exchanges(first.exchanges);
+  } else if (const std::string* calls = tape.setting("collectives"))
     reported.text += "what other ranks gave is as it was recorded (" + *calls + ")\n";
   return reported;
 }

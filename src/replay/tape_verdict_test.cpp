@@ -83,6 +83,23 @@ TEST(Verdict, TapeThatNamesNothingNonFinite) {
   EXPECT_THAT(reported(runs).text, HasSubstr("not recorded"));
 }
 
+TEST(Verdict, ExchangesIssuedAgainAreCountedAndNamed) {
+  Played played = run(1, true, 2, false);
+  played.exchanges = {{"c10d::allreduce_ at train.py:3", PlayedExchange::kSame, ""},
+                      {"c10d::allreduce_ at train.py:5", PlayedExchange::kOtherBits, ""},
+                      {"c10d::allreduce_ at train.py:7", PlayedExchange::kOtherBits, ""},
+                      {"c10d::send at train.py:9", PlayedExchange::kUnread, ""},
+                      {"c10d::new_ at train.py:11", PlayedExchange::kRecorded, "it is not known here"}};
+  EXPECT_THAT(reported({played}).text,
+              HasSubstr("4 of 5 collective operations were issued again: 1 gave the recorded bits, 2 other bits, first "
+                        "c10d::allreduce_ at train.py:5; what 1 gave is not compared, as no call read it\n"
+                        "1 of 5 collective operations took their recorded result: c10d::new_ at train.py:11 (it is not "
+                        "known here)\n"));
+  played.exchanges.resize(1);
+  EXPECT_THAT(reported({played}).text, testing::EndsWith("1 of 1 collective operations were issued again: 1 gave the "
+                                                         "recorded bits\n"));
+}
+
 TEST(Verdict, WhatCannotBeJudged) {
   Played missing;
   missing.missing = {"my::op (not registered here)"};

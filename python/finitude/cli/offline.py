@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from ..base import option_words, programs, screen
-from . import replay_ranks, standard_streams, without_python
+from . import replay_ranks, replay_together, standard_streams, without_python
 from .table import DIFF_FLAGS, DIFF_OPTIONS, QUIET, REPLAY_FLAGS, REPLAY_OPTIONS
 
 TYPE_CHECKING = False
@@ -73,13 +73,15 @@ def replay(rest):
     """In this process, which has what Python registered; the program finitude-replay needs neither Python nor us."""
     quiet, as_json = any(word in QUIET for word in rest), "--json" in rest
     capsule, is_wrong = _capsule_of(rest)
-    if capsule is None and not is_wrong and not any(word in without_python.HELP for word in rest):  # that of --with
+    is_wrong |= any(word in without_python.HELP for word in rest)  # the engine answers, or --with
+    together = replay_together.is_asked() and not is_wrong
+    if capsule is None and not is_wrong and not together:
         found, code = newest("capsule", 1, quiet)
         if not found:
             return code
         capsule = found[0]
         rest = [*rest, capsule]
-    if any(word.partition("=")[0] == "--with" for word in rest):
+    if not together and any(word.partition("=")[0] == "--with" for word in rest):
         from . import trial
 
         return trial.main(rest)
@@ -103,6 +105,8 @@ def replay(rest):
 
     try:
         rest = libraries.imported(rest)
+        if together:
+            return replay_together.main(capsule, ranks, rest, _native.replay_command, quiet, as_json)
         if ranks is not None and capsule is not None:
             return replay_ranks.each_alone(capsule, ranks, rest, _native.replay_command, quiet, as_json)
         code, out, err, stopped = _native.replay_command(rest)

@@ -77,27 +77,36 @@ def each_alone(
     if not capsules:
         sys.stderr.write(f"finitude: {where} names no capsule that is there\n")
         return EXIT_INPUT
+    if as_json:
+        show(where, said, worst, quiet, as_json)
+    sys.stdout.flush()
+    return worst
+
+
+def show(where: str, said: Sequence[Mapping[str, Any]], worst: int, quiet: bool, as_json: bool) -> None:
+    """Prints what the ranks of a manifest came to. said: for each rank `rank`, `outcome`, `text` and `notes`; worst: the
+    exit code."""
     if as_json and worst < len(OUTCOMES):
         sys.stdout.write(
             json.dumps({"schema": 1, "manifest": where, "outcome": OUTCOMES[worst], "ranks": said}, indent=1) + "\n"
         )
-    elif as_json:
+    else:
         for one in said:
-            _print(one, True, True)
+            _print(one, quiet or as_json, worst >= len(OUTCOMES))
     sys.stdout.flush()
-    return worst
 
 
 def _print(said, quiet, failed):
     prefix = f"rank {said['rank']}: "
     if not quiet:
-        sys.stdout.writelines(prefix + _printable(line) + "\n" for line in said["text"].splitlines())
+        sys.stdout.writelines(prefix + printable(line) + "\n" for line in said["text"].splitlines())
         sys.stdout.flush()
     if not quiet or failed:
         sys.stderr.writelines(f"finitude: {prefix}{line}\n" for line in said["notes"])
 
 
-def _printable(text):
+def printable(text: str) -> str:
+    """A line of a file from elsewhere, for a terminal."""
     return "".join(c if c.isprintable() or c == "\t" else "?" for c in text)
 
 

@@ -138,6 +138,7 @@ class Command {
     Reported reported = replay::report_runs({played}, tape_);
     if (options_.play.deterministic && played.why_not.find("deterministic") != std::string::npos)
       reported.code = kCannotHere;
+    if (played.waited) reported.code = kCannotHere;
     return say(reported);
   }
   static bool has_failed(const Played& played) { return !played.missing.empty() || !played.why_not.empty(); }
@@ -157,7 +158,8 @@ class Command {
     if (options_.step_through) observers.add(&every);
     if (!options_.save_tensors.empty()) observers.add(&kept);
     std::vector<Played> runs{replay::play(tape_, options_.play, observers.get())};
-    while (!replay::is_decided(runs)) runs.push_back(replay::play(tape_, options_.play));
+    // The other ranks do not know that the bits of this one differ: they would not play again.
+    while (!options_.play.together && !replay::is_decided(runs)) runs.push_back(replay::play(tape_, options_.play));
     if (has_failed(runs[0])) return report_failure(runs[0]);
     Reported reported = replay::report_runs(runs, tape_);
     if (!runs[0].identical()) reported.text += report_distances(tape_, runs[0]);

@@ -148,6 +148,11 @@ a CAPSULE takes the newest one in finitude-runs.
   --json              * the outcome as JSON
   -q, --quiet         * only the exit code, failures, and --json where given
 
+The folder of a run of several ranks: each rank's capsule, one after another.
+All ranks together, with their collective operations issued again (*; another
+rank is waited for 60 s, or --timeout SECONDS):
+  torchrun --standalone --nproc-per-node N -m finitude replay RUN
+
 Exit codes: 0 the same bits, or the same class of failure; 1 not reproduced;
 2 usage; 3 it is unreadable or corrupt; 4 it cannot be replayed here.
 )";
