@@ -30,8 +30,8 @@ bool is_thread_of_backend() {
 
 }  // namespace
 
-// Is the call a part of a collective operation that has been called before? It is made by a thread of the backend's, or,
-// where the operation is waited for, copies a buffer of the backend's into what the operation was given.
+// Is the call a part of a collective operation that has been called before? It is made by a thread of the backend's,
+// or, where the operation is waited for, copies a buffer of the backend's into what the operation was given.
 bool TapeRecorder::is_of_backend(const TapeOp& op, c10::ArrayRef<c10::IValue> inputs) const {
   if (is_thread_of_backend()) return true;
   if (op.transparent || op.writes == 0 || exchanges_.empty()) return false;

@@ -69,19 +69,6 @@ std::vector<at::Tensor> copies_of(std::vector<at::Tensor> tensors) {
 
 struct IssuedExchanges::Issued {
   c10::intrusive_ptr<c10d::Work> work;
-  std::int64_t divided_by = 1;  // an average that the backend does not have is a sum, divided afterwards
-};
-
-// What the operator of an exchange is called with.
-struct IssuedExchanges::Call {
-  torch::jit::Stack stack;
-  c10::intrusive_ptr<c10d::ProcessGroup> group;
-  std::size_t reduction = static_cast<std::size_t>(-1);  // the argument; none
-
-  bool averages() const {
-    return reduction < stack.size() &&
-           stack[reduction].toCustomClass<c10d::ReduceOp>()->op_ == c10d::ReduceOp::AVG;
-  }
 };
 
 IssuedExchanges::IssuedExchanges(const capture::Tape& tape, const Together& together, TapeMemory& memory)
@@ -137,49 +124,40 @@ void IssuedExchanges::issue(std::size_t number) {
 // Empty, or why it cannot be issued here: so on all ranks, as its operator, its group and its backend are the same.
 std::string IssuedExchanges::issued(std::size_t number) {
   const Exchange& exchange = tape_.exchanges[number];
-  if (std::find(kOperations.begin(), kOperations.end(), exchange.op) == kOperations.end()) return "it is not known here";
+  if (std::find(kOperations.begin(), kOperations.end(), exchange.op) == kOperations.end())
+    return "it is not known here";
   const auto op = c10::Dispatcher::singleton().findSchema({exchange.op, ""});
   if (!op) return "this PyTorch does not have it";
   if (exchange.args.empty()) return "an argument of it could not be recorded";
   const auto& arguments = op->schema().arguments();
   if (exchange.args.size() != arguments.size()) return "it takes other arguments in this PyTorch";
-  Call call;
+  torch::jit::Stack stack;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const Value& value = exchange.args[i];
     const std::string kind = class_name(arguments[i].type());
     if (kind == "ProcessGroup") {
       const auto group = together_.groups.find(value.text);
       if (group == together_.groups.end()) return "its process group is not in the manifest";
-      call.group = c10d::resolve_process_group(group->second);
-      call.stack.emplace_back(call.group);
+      stack.emplace_back(c10d::resolve_process_group(group->second));
     } else if (kind == "ReduceOp") {
       const auto* const known = std::find_if(std::begin(kReductions), std::end(kReductions),
                                              [&](const auto& one) { return one.first == value.text; });
       if (known == std::end(kReductions)) return "its reduction is not known here";
-      call.reduction = i;
-      call.stack.emplace_back(c10::make_intrusive<c10d::ReduceOp>(known->second));
+      stack.emplace_back(c10::make_intrusive<c10d::ReduceOp>(known->second));
     } else if (arguments[i].name() == "timeout") {
-      call.stack.emplace_back(std::int64_t{together_.limit_s} * 1000);
+      stack.emplace_back(std::int64_t{together_.limit_s} * 1000);
     } else {
-      call.stack.push_back(memory_.argument(value, arguments[i], {}));
+      stack.push_back(memory_.argument(value, arguments[i], {}));
     }
   }
   Issued issued;
-  // It may be under way while this rank continues, as far as the receive of another rank: later writes must not reach it.
-  if (exchange.op == kSend) call.stack[0] = copies_of(call.stack[0].toTensorVector());
-  torch::jit::Stack stack = call.stack;
+  // It may be under way while this rank continues, as far as the receive of another rank: later writes must not reach
+  // it.
+  if (exchange.op == kSend) stack[0] = copies_of(stack[0].toTensorVector());
   try {
     op->callBoxed(&stack);
   } catch (const std::exception& e) {
-    if (!call.averages()) return first_line(e.what());
-    stack = call.stack;
-    stack[call.reduction] = c10::make_intrusive<c10d::ReduceOp>(c10d::ReduceOp::SUM);
-    try {
-      op->callBoxed(&stack);
-    } catch (const std::exception&) {
-      return first_line(e.what());
-    }
-    issued.divided_by = call.group->getSize();
+    return first_line(e.what());  // the backend does not have it for this dtype or reduction
   }
   if (!stack.empty() && stack.back().isObject()) issued.work = stack.back().toCustomClass<c10d::Work>();
   running_.emplace(number, std::move(issued));
@@ -198,13 +176,6 @@ void IssuedExchanges::wait(std::size_t number) {
     throw RankMissing("the other ranks were waited for in " + played_.at(number).name + ", at most " +
                       std::to_string(together_.limit_s) + " s: " + first_line(e.what()));
   }
-  if (issued.divided_by == 1) return;
-  capture::for_each_tensor(tape_.exchanges[number].args.at(0), [&](const TensorRef& t) {
-    Value value;
-    value.kind = Value::kTensor;
-    value.tensors.push_back(t);
-    memory_.tensor(value).div_(issued.divided_by);
-  });
 }
 
 bool IssuedExchanges::gave(std::size_t index) {
@@ -235,9 +206,9 @@ std::optional<bool> IssuedExchanges::same_bits(std::size_t number, const capture
     value.tensors.push_back(t);
     const at::Tensor got = memory_.tensor(value);
     check_inside(t, got.element_size(), fill.bytes.size());
-    const at::Tensor recorded = at::empty({0}, got.options())
-                                    .set_(new_storage(fill.bytes.size(), 0, fill.bytes.data()), t.offset, t.sizes,
-                                          t.strides);
+    const at::Tensor recorded =
+        at::empty({0}, got.options())
+            .set_(new_storage(fill.bytes.size(), 0, fill.bytes.data()), t.offset, t.sizes, t.strides);
     const at::Tensor x = got.contiguous(), y = recorded.contiguous();
     same = same.value_or(true) && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
   });

@@ -31,11 +31,11 @@ class IssuedExchanges {
   IssuedExchanges& operator=(const IssuedExchanges&) = delete;
   ~IssuedExchanges();
 
-  // Issues those that come before entry `index`, and waits for those whose memory that call uses. Throws RankMissing, or
-  // c10::Error where the tape names memory that is not there.
+  // Issues those that come before entry `index`, and waits for those whose memory that call uses. Throws RankMissing,
+  // or c10::Error where the tape names memory that is not there.
   void before_entry(std::size_t index);
-  // Does entry `index`, a fill, hold what one of them was given or gave? Then that is compared with what it gave now, and
-  // memory is to stay as it is. Throws RankMissing.
+  // Does entry `index`, a fill, hold what one of them was given or gave? Then that is compared with what it gave now,
+  // and memory is to stay as it is. Throws RankMissing.
   bool gave(std::size_t index);
   // Issues those behind the last entry, and waits for all. Throws as before_entry().
   void finish();
@@ -43,7 +43,6 @@ class IssuedExchanges {
 
  private:
   struct Issued;
-  struct Call;
   void issue(std::size_t number);
   std::string issued(std::size_t number);
   void wait(std::size_t number);

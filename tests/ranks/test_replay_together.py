@@ -43,6 +43,8 @@ def exchanged(h):
     dist.all_to_all_single(turned, x)
     most = x.clone()
     dist.all_reduce(most, dist.ReduceOp.MAX)
+    mean = x.clone()
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
     first = x.clone()
     dist.broadcast(first, 0)
     given = torch.zeros(4, 4)
@@ -55,7 +57,7 @@ def exchanged(h):
     dist.recv(passed, 1 - rank)
     sent.wait()
     summed = fc.all_reduce(x, "sum", pair)
-    seen = [*parts, whole, part, turned, most, first, given, passed, summed]
+    seen = [*parts, whole, part, turned, most, mean, first, given, passed, summed]
     if rank == 1: seen.append(at_root)
     return sum(one.mean() for one in seen)
 for step in range(8):

@@ -84,8 +84,8 @@ def each_alone(
 
 
 def show(where: str, said: Sequence[Mapping[str, Any]], worst: int, quiet: bool, as_json: bool) -> None:
-    """Prints what the ranks of a manifest came to. said: for each rank `rank`, `outcome`, `text` and `notes`; worst: the
-    exit code."""
+    """Prints what the ranks of a manifest came to. said: for each rank `rank`, `outcome`, `text` and `notes`.
+    worst: the exit code."""
     if as_json and worst < len(OUTCOMES):
         sys.stdout.write(
             json.dumps({"schema": 1, "manifest": where, "outcome": OUTCOMES[worst], "ranks": said}, indent=1) + "\n"

@@ -119,7 +119,7 @@ def _meet(document, rank, size, wait_s):
     )
     groups = {}
     for one in document["groups"]:
-        in_order = {} if one["ranks"] == sorted(one["ranks"]) else {"sort_ranks": False}
+        in_order: dict[str, Any] = {} if one["ranks"] == sorted(one["ranks"]) else {"sort_ranks": False}
         try:
             group = dist.new_group(one["ranks"], timeout=limit, backend="gloo", **in_order)
         except TypeError:
@@ -142,7 +142,12 @@ def _show(where, store, size, wait_s, quiet, as_json):
     said, worst = [], 0
     end_s = 2 * wait_s + 10  # one that waits for another rank itself comes to an end first
     for rank in range(size):
-        one = {"rank": rank, "code": EXIT_CANNOT, "text": "", "notes": [f"it did not end within {end_s} s of rank 0"]}
+        one: dict[str, Any] = {
+            "rank": rank,
+            "code": EXIT_CANNOT,
+            "text": "",
+            "notes": [f"it did not end within {end_s} s of rank 0"],
+        }
         if _wait(store, f"said/{rank}", end_s):
             one = json.loads(store.get(f"said/{rank}"))
         code = one.pop("code")
