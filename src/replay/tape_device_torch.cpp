@@ -40,6 +40,8 @@ bool has_device(std::string_view type) {
   }
 }
 
+std::size_t device_count(std::string_view type) { return has_device(type) ? count_of(type_of(type)) : 0; }
+
 c10::Device DeviceMap::named(const capture::Tape& tape, const std::string& name) const {
   for (std::size_t i = 0; i < tape.devices.size(); ++i) {
     if (tape.devices[i] == name) return to[i];

@@ -32,6 +32,9 @@ DeviceMap map_devices(const capture::Tape& tape, const std::string& wanted);
 // beside the libraries that are loaded.
 bool has_device(std::string_view type);
 
+// How many of that type there are; as has_device().
+std::size_t device_count(std::string_view type);
+
 // "" where nothing is to be said. What a reader has to know of a replay on another device than the recording.
 std::string report_devices(const capture::Tape& tape, const DeviceMap& map, bool asked_for);
 
