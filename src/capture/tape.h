@@ -118,7 +118,8 @@ struct Entry {
 struct Place {
   std::string file;  // absolute
   std::uint32_t line = 0;
-  std::string source;  // its text; empty where it could not be read
+  std::string source;    // its text; empty where it could not be read
+  std::string module{};  // "Classifier.head", in which it ran: record::Stack::module; a line may be in several places
 };
 
 // How many values of a tensor were not finite.

@@ -9,7 +9,7 @@
 namespace finitude::capture {
 namespace {
 
-enum Part : std::uint8_t { kPlaces = 1, kFlaws = 2, kSamples = 3, kExchanges = 4 };
+enum Part : std::uint8_t { kPlaces = 1, kFlaws = 2, kSamples = 3, kExchanges = 4, kModules = 5 };
 constexpr std::uint64_t kMaxLine = std::uint64_t{1} << 31;
 
 // 0: not known.
@@ -28,6 +28,18 @@ std::string places_of(const Tape& tape) {
   }
   out.var(tape.entries.size());
   for (const Entry& entry : tape.entries) out.var(word_of_place(tape, entry.place, entry.of_backward));
+  return bytes;
+}
+
+bool has_modules(const Tape& tape) {
+  return std::any_of(tape.places.begin(), tape.places.end(), [](const Place& place) { return !place.module.empty(); });
+}
+
+std::string modules_of(const Tape& tape) {
+  std::string bytes;
+  WireWriter out(&bytes);
+  out.var(tape.places.size());
+  for (const Place& place : tape.places) out.text(place.module);
   return bytes;
 }
 
@@ -87,6 +99,12 @@ bool read_places(WireReader in, Tape* tape) {
   return in.ok() && in.at_end();
 }
 
+bool read_modules(WireReader in, Tape* tape) {
+  if (in.count() != tape->places.size()) return false;
+  for (Place& place : tape->places) place.module = in.text();
+  return in.ok() && in.at_end();
+}
+
 bool read_flaws(WireReader in, Tape* tape) {
   if (in.count() != tape->outcomes.size()) return false;
   for (Outcome& outcome : tape->outcomes) {
@@ -132,6 +150,7 @@ bool read_parts(std::string_view bytes, Tape* tape) {
     const WireReader content(in.text());
     if (!in.ok()) return false;
     if (part == kPlaces && (!tape->places.empty() || !read_places(content, tape))) return false;
+    if (part == kModules && !read_modules(content, tape)) return false;
     if (part == kFlaws && !read_flaws(content, tape)) return false;
     if (part == kSamples && !read_samples(content, tape)) return false;
     if (part == kExchanges && (!tape->exchanges.empty() || !read_exchanges(content, tape))) return false;
@@ -149,7 +168,8 @@ std::string write_notes(const Tape& tape) {
   if (tape.places.empty() && !flaws && !samples && tape.exchanges.empty()) return {};
   std::string parts;
   WireWriter out(&parts);
-  out.var(std::uint64_t{!tape.places.empty()} + flaws + samples + !tape.exchanges.empty());
+  const bool modules = has_modules(tape);
+  out.var(std::uint64_t{!tape.places.empty()} + flaws + samples + !tape.exchanges.empty() + modules);
   if (!tape.places.empty()) {
     out.var(kPlaces);
     out.text(places_of(tape));
@@ -165,6 +185,10 @@ std::string write_notes(const Tape& tape) {
   if (!tape.exchanges.empty()) {
     out.var(kExchanges);
     out.text(exchanges_of(tape));
+  }
+  if (modules) {  // behind the lines, which say how many there are
+    out.var(kModules);
+    out.text(modules_of(tape));
   }
   std::string bytes;
   WireWriter(&bytes).u64(base::checksum(parts.data(), parts.size()));

@@ -20,6 +20,8 @@ TEST(TapeNotes, ComeBackAsTheyWere) {
   EXPECT_EQ(tape.places[0].file, "/project/train.py");
   EXPECT_EQ(tape.places[0].line, 12u);
   EXPECT_EQ(tape.places[0].source, "loss = (w * 3).sum()");
+  EXPECT_EQ(tape.places[0].module, "");
+  EXPECT_EQ(tape.places[1].module, "Net.head.0");
   EXPECT_EQ(tape.entries[0].place, kNoPlace);
   EXPECT_EQ(tape.entries[2].place, 1u);
   EXPECT_FALSE(tape.entries[2].of_backward);

@@ -186,7 +186,7 @@ inline Tape sample_tape_of_gpus() {
 
 inline Tape sample_tape_with_notes() {
   Tape tape = sample_tape();
-  tape.places = {{"/project/train.py", 12, "loss = (w * 3).sum()"}, {"/project/model.py", 7, ""}};
+  tape.places = {{"/project/train.py", 12, "loss = (w * 3).sum()"}, {"/project/model.py", 7, "", "Net.head.0"}};
   tape.entries[2].place = 1;
   tape.entries[3].place = 0;
   tape.entries[3].of_backward = true;

@@ -51,8 +51,8 @@ std::uint32_t TapePlaces::here(std::string* key) {
   const auto line = static_cast<std::uint32_t>(frames[0].line);
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto [number, is_first] =
-      numbers_.try_emplace({frames[0].file, line}, static_cast<std::uint32_t>(lines_.size()));
-  if (is_first) lines_.push_back({frames[0].file, line, ""});
+      numbers_.try_emplace({frames[0].file, line, stack.module}, static_cast<std::uint32_t>(lines_.size()));
+  if (is_first) lines_.push_back({frames[0].file, line, "", stack.module});
   known->second = number->second;
   return number->second;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -39,7 +40,7 @@ class TapePlaces {
   const Places* places_ = nullptr;
   std::mutex mutex_;  // guards what follows
   std::uint64_t generation_ = 0;
-  std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> numbers_;
+  std::map<std::tuple<std::string, std::uint32_t, std::string>, std::uint32_t> numbers_;  // file, line, module
   std::vector<capture::Place> lines_;
   std::unordered_map<std::uint64_t, std::uint32_t> made_by_;  // node -> the line of its forward call
 };

@@ -54,6 +54,47 @@ bool gives_fresh_memory(std::string_view name) {
   return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") || name == "aten::resize_";
 }
 
+namespace {
+
+bool is_in_module(const std::string& module, std::string_view word) {
+  if (module.empty() || word.empty()) return false;
+  const auto begins = [](std::string_view name, std::string_view with) {
+    return name == with || (name.starts_with(with) && name[with.size()] == '.');
+  };
+  const std::size_t dot = module.find('.');  // behind the class of the root
+  return begins(module, word) || (dot != std::string::npos && begins(std::string_view(module).substr(dot + 1), word));
+}
+
+bool is_at_line(const capture::Place& place, std::string_view word) {
+  const std::size_t colon = word.rfind(':');
+  std::size_t line = 0;
+  if (colon == std::string_view::npos || !number(word.substr(colon + 1), &line) || line != place.line) return false;
+  const std::string_view file = word.substr(0, colon), whole = place.file;
+  return whole == file || (whole.ends_with(file) && whole[whole.size() - file.size() - 1] == '/');
+}
+
+}  // namespace
+
+std::vector<std::size_t> find_calls(const Tape& tape, std::string_view word, std::string* why) {
+  std::size_t one = 0;
+  if (number(word, &one) || word.find('#') != std::string_view::npos) {
+    const auto found = find_call(tape, word, why);
+    return found ? std::vector<std::size_t>{*found} : std::vector<std::size_t>{};
+  }
+  std::vector<std::size_t> calls;
+  for (std::size_t i = 0; i < tape.entries.size(); ++i) {
+    const Entry& entry = tape.entries[i];
+    if (entry.kind != Entry::kCall || entry.number >= tape.operators.size()) continue;
+    const bool has_place = entry.place < tape.places.size();
+    if (is_called(tape.operators[entry.number], word) ||
+        (has_place &&
+         (is_at_line(tape.places[entry.place], word) || is_in_module(tape.places[entry.place].module, word))))
+      calls.push_back(i);
+  }
+  if (calls.empty()) *why = "no call of the step is of an operator, a line or a module " + std::string(word) + kList;
+  return calls;
+}
+
 std::optional<std::size_t> find_call(const Tape& tape, std::string_view word, std::string* why) {
   std::size_t index = 0;
   if (number(word, &index)) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "capture/tape.h"
 
@@ -25,5 +26,10 @@ bool gives_fresh_memory(std::string_view op_name);
 // The entry that a word means: its index; the name of an operator ("aten::log", "log" or with an overload),
 // the first call of it; or "log#3", the third. Nothing, and why, where there is none.
 std::optional<std::size_t> find_call(const capture::Tape& tape, std::string_view word, std::string* why);
+
+// All entries that a word means: as find_call() where it is a number or name#k; else all calls of the operator, of the
+// line ("model.py:87") or of the module ("Classifier.head", "head"; with the modules in it) that has this name. Empty,
+// and why, where there is none.
+std::vector<std::size_t> find_calls(const capture::Tape& tape, std::string_view word, std::string* why);
 
 }  // namespace finitude::replay

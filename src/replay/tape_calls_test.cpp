@@ -37,6 +37,24 @@ TEST(TapeCalls, ThatAreNotThereAreReported) {
   }
 }
 
+TEST(TapeCalls, OfAnOperatorALineOrAModuleAreAllFound) {
+  Tape tape = capture::sample_tape_with_notes();  // call 2 in model.py:7, Net.head.0; call 3 in train.py:12, no module
+  tape.entries.push_back(tape.entries[2]);
+  const std::vector<std::size_t> both{2, 4};
+  std::string why;
+  for (const char* word : {"mul", "aten::mul.Tensor", "model.py:7", "/project/model.py:7", "project/model.py:7", "Net",
+                           "Net.head", "Net.head.0", "head", "head.0"})
+    EXPECT_EQ(find_calls(tape, word, &why), both) << word;
+  for (const char* word : {"4", "mul#2"}) EXPECT_EQ(find_calls(tape, word, &why), std::vector<std::size_t>{4}) << word;
+  EXPECT_EQ(find_calls(tape, "train.py:12", &why), std::vector<std::size_t>{3});
+  for (const char* word :
+       {"odel.py:7", "model.py:8", "model.py:", "hea", "head.", "0", "Net.head.0.x", "mul#3", "", ":7"}) {
+    why.clear();
+    EXPECT_TRUE(find_calls(tape, word, &why).empty()) << word;
+    EXPECT_NE(why, "") << word;
+  }
+}
+
 TEST(TapeCalls, AreReportedWithTheirLine) {
   Tape tape = capture::sample_tape_with_notes();
   EXPECT_EQ(call_name(tape, 2), "aten::mul.Tensor");
