@@ -40,7 +40,7 @@ list(FILTER torch_sources INCLUDE REGEX "(_torch|_python)\\.cpp$|${python_folder
 list(FILTER torch_sources EXCLUDE REGEX "_test\\.cpp$")
 # What plays a tape: without Python, for the program finitude-replay, and part of the extension module.
 set(player_sources ${torch_sources})
-list(FILTER player_sources INCLUDE REGEX "/src/(replay/tape_|cli/replay/|observe/(tape_values|device_memory|generator_state|settings|tensor_view|threads))[a-z_]*\\.cpp$")
+list(FILTER player_sources INCLUDE REGEX "/src/(replay/(tape_|plain_|decompose_)|cli/replay/|observe/(tape_values|device_memory|generator_state|settings|tensor_view|threads))[a-z_]*\\.cpp$")
 list(REMOVE_ITEM torch_sources ${player_sources})
 # What observes a step: part of the extension module and of the library for C++ programs.
 set(live_sources ${torch_sources})

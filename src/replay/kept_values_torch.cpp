@@ -15,7 +15,7 @@
 namespace finitude::replay {
 namespace {
 
-bool is_float(const at::Tensor& t) { return t.is_floating_point() || t.is_complex(); }
+bool holds_floats(const at::Tensor& t) { return t.is_floating_point() || t.is_complex(); }
 
 // Complex numbers as pairs; half formats as float32, which holds all of their values.
 at::Tensor real_numbers(at::Tensor t) {
@@ -108,7 +108,7 @@ std::vector<at::Tensor> reported_by(const PlayedCall& call) {
 }
 
 void KeptValues::note_rows(const at::Tensor& t) {
-  if (!is_float(t) || t.is_sparse() || t.dim() == 0 || t.size(0) < 2 || t.numel() == 0) return;
+  if (!holds_floats(t) || t.is_sparse() || t.dim() == 0 || t.size(0) < 2 || t.numel() == 0) return;
   const at::Tensor bad = at::isfinite(t).logical_not().reshape({t.size(0), -1}).any(1);
   const at::Tensor rows = bad.nonzero().flatten().contiguous();
   const auto* row = rows.const_data_ptr<std::int64_t>();
@@ -135,7 +135,7 @@ void KeptValues::undo_decisions(const PlayedCall& call) {
     for (const NamedTensor& argument : arguments) {
       const at::Tensor& from = argument.tensor;
       if (!from.defined() || !is_plain(from) || from.sizes() != t.sizes() || from.is_alias_of(t)) continue;
-      if (is_float(from))
+      if (holds_floats(from))
         add(&of_nan, at::isnan(from));
       else if (from.scalar_type() == at::kBool)
         add(&of_decisions, decided_by_nan(from));
@@ -145,7 +145,7 @@ void KeptValues::undo_decisions(const PlayedCall& call) {
     if (!made_up.defined() || !made_up.any().item<bool>()) continue;
     if (t.scalar_type() == at::kBool)
       decided_.emplace_back(t, made_up);
-    else if (is_float(t) && t.element_size() > 1)
+    else if (holds_floats(t) && t.element_size() > 1)
       t.masked_fill_(made_up, std::nan(""));
   }
 }
@@ -154,7 +154,7 @@ bool KeptValues::after(const PlayedCall& call) {
   if (call.index >= sites_.reached.size() || !sites_.reached[call.index]) return true;
   const bool of_site = sites_.site_at.contains(call.index), of_node = sites_.node_at.contains(call.index);
   for (const NamedTensor& t : tensors_of(call.schema.arguments(), call.arguments)) {
-    if (is_float(t.tensor) && !t.tensor.is_sparse() && !at::isfinite(t.tensor).all().item<bool>())
+    if (holds_floats(t.tensor) && !t.tensor.is_sparse() && !at::isfinite(t.tensor).all().item<bool>())
       read_bad_.insert(call.index);
   }
   if (read_bad_.contains(call.index) || !decided_.empty()) undo_decisions(call);
@@ -164,7 +164,7 @@ bool KeptValues::after(const PlayedCall& call) {
     if (of_node || (of_site && kept.empty())) note_rows(t);
     bytes_ += static_cast<std::size_t>(t.numel()) * t.element_size();
     TORCH_CHECK(bytes_ <= max_bytes_, "the step is too large to be held against itself");
-    if (is_float(t)) {
+    if (holds_floats(t)) {
       coarsest_ = std::max(coarsest_, epsilon_of(t));
       smallest_ = std::max(smallest_, smallest_of(t));
     }
@@ -186,7 +186,7 @@ std::string KeptValues::coarsest_format() const {
 namespace {
 
 void widen(const at::Tensor& before, const at::Tensor& now, at::Tensor* noise) {
-  if (!now.defined() || !is_float(before) || before.is_sparse() || now.is_sparse() || before.sizes() != now.sizes())
+  if (!now.defined() || !holds_floats(before) || before.is_sparse() || now.is_sparse() || before.sizes() != now.sizes())
     return;
   const at::Tensor off =
       (real_numbers(now).to(at::kDouble) - real_numbers(before).to(at::kDouble)).abs().nan_to_num(0, 0, 0);
@@ -217,7 +217,7 @@ void KeptValues::compare_one(const at::Tensor& before, const at::Tensor& now, co
   }
   if (before.numel() == 0) return;
   at::Tensor differs, counted, a, b;
-  if (!is_float(before)) {
+  if (!holds_floats(before)) {
     a = before.is_sparse() ? before.coalesce().values() : before;
     b = now.is_sparse() ? now.coalesce().values() : now;
     if (a.sizes() == b.sizes()) differs = a.ne(b);
@@ -232,7 +232,7 @@ void KeptValues::compare_one(const at::Tensor& before, const at::Tensor& now, co
     out->why = "another sparse pattern";
     return;
   }
-  if (is_float(before) && differs.any().item<bool>()) {
+  if (holds_floats(before) && differs.any().item<bool>()) {
     const at::Tensor sizes = at::where(counted, a, at::zeros({}, a.options())).abs();
     const double epsilon = by_coarsest_ ? std::max(coarsest_, epsilon_of(before)) : epsilon_of(before);
     at::Tensor scale;
@@ -284,7 +284,7 @@ KeptValues::Comparison KeptValues::compare(const PlayedCall& call, bool of_spare
   const std::size_t count = sites_.site_at.contains(call.index) ? std::min<std::size_t>(1, now.size()) : now.size();
   for (std::size_t i = 0; i < count && out.why.empty(); ++i) {  // notes for backward may be of any form
     // A decision on bad values: a mask, a comparison, the flag of a scaler that some gradient is not finite.
-    if (read_bad_.contains(call.index) && (!is_float(now[i]) || (is_flag(kept->second[i]) && is_flag(now[i])))) {
+    if (read_bad_.contains(call.index) && (!holds_floats(now[i]) || (is_flag(kept->second[i]) && is_flag(now[i])))) {
       out.spared = true;
       continue;
     }

@@ -7,6 +7,7 @@
 #include <c10/core/Storage.h>
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "capture/tape.h"
@@ -31,6 +32,9 @@ class PlayObserver {
   virtual bool is_traced() const { return false; }
   // May put other arguments in the place of those on the tape, before all else.
   virtual void change(std::size_t /*index*/, const c10::FunctionSchema&, std::vector<c10::IValue>& /*arguments*/) {}
+  // The results of the call, computed by the observer itself; nothing: the operator is called. They may have other
+  // dtypes and strides than those on the tape. What the operator writes in its arguments is then to be written.
+  virtual std::optional<std::vector<c10::IValue>> computed(const PlayedCall&) { return std::nullopt; }
   virtual void before(const PlayedCall&) {}
   // False: the replay ends here.
   virtual bool after(const PlayedCall&) { return true; }

@@ -276,7 +276,14 @@ class Player {
     }
     torch::jit::Stack found;
     if (form != nullptr) found = form(PlainCall(op.schema(), stack));
-    if (!found.empty()) return formed(index, op, std::move(found), given);
+    if (!found.empty()) {
+      played_.otherwise.try_emplace(full_name(tape_.operators[e.number]), "by plain operations");
+      return formed(index, op, std::move(found), given);
+    }
+    if (observer_ != nullptr) {
+      if (auto own = observer_->computed({index, op.schema(), given, {}}))
+        return formed(index, op, std::move(*own), given);
+    }
     {
       check_trusted_indices(op.schema(), stack);
       const at::RecordFunctionGuard traced(observer_ != nullptr && observer_->is_traced());
@@ -299,7 +306,6 @@ class Player {
     for (std::size_t i = 0; i < found.size(); ++i) {
       if (std::string reason = memory_.give(e.results[i], found[i]); !reason.empty()) return reason;
     }
-    played_.otherwise.try_emplace(full_name(tape_.operators[e.number]), "by plain operations");
     if (observer_ == nullptr) return "";
     for (std::size_t i = 0; i < found.size(); ++i) {
       if (e.results[i].kind == capture::Value::kTensor) found[i] = memory_.given(e.results[i]);
