@@ -66,6 +66,14 @@ def _capsule_of(rest):
     return None, wrong
 
 
+def _with_player(rest, quiet):
+    """For --stress, which starts the program finitude-replay on each core."""
+    if "--stress" not in rest:
+        return rest
+    words = ["--no-progress"] if quiet else []
+    return [f"--player={programs.path_of(programs.PLAYER)}", *words, *rest]
+
+
 OUTCOMES = ("reproduced", "not reproduced")  # by exit code
 
 
@@ -107,6 +115,7 @@ def replay(rest):
         rest = libraries.imported(rest)
         if together:
             return replay_together.main(capsule, ranks, rest, _native.replay_command, quiet, as_json)
+        rest = _with_player(rest, quiet)
         if ranks is not None and capsule is not None:
             return replay_ranks.each_alone(capsule, ranks, rest, _native.replay_command, quiet, as_json)
         code, out, err, stopped = _native.replay_command(rest)

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
 EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 # of the capsule of one rank
-OF_ONE = ("--report", "--step-through", "--stop-at", "--break", "--save-tensors", "--script")
+OF_ONE = (
+    "--report",
+    "--step-through",
+    "--stop-at",
+    "--break",
+    "--save-tensors",
+    "--script",
+    "--stress",
+    "--perturb",
+)
 OUTCOMES = ("reproduced", "not reproduced")  # by exit code
 
 

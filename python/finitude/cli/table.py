@@ -255,8 +255,12 @@ REPLAY_OPTIONS = (
     "--import",
     "--times",
     "--deterministic",
+    "--unfused",
     "--dtype",
     "--device",
+    "--stress",
+    "--perturb",
+    "--at",
     "--report",
     "--check",
     "--step-through",
@@ -275,6 +279,8 @@ DIFF_OPTIONS = ("--threads", "--allow", "--library", "--import", "--memory-mb") 
 DIFF_FLAGS = ("--json", "--quiet", "--no-colour")
 REPLAY_FLAGS = (
     "--deterministic",
+    "--unfused",
+    "--stress",
     "--report",
     "--check",
     "--step-through",

@@ -11,10 +11,14 @@
 #include "capture/packed_capsule.h"
 #include "capture/recorded_step.h"
 #include "cli/replay/replay_distance.h"
+#include "cli/replay/replay_exit.h"
+#include "cli/replay/replay_perturb_torch.h"
+#include "cli/replay/replay_stress_torch.h"
 #include "replay/tape_calls.h"
 #include "replay/tape_compare_torch.h"
 #include "replay/tape_device_torch.h"
 #include "replay/tape_libraries_torch.h"
+#include "replay/tape_perturb_torch.h"
 #include "replay/tape_save_torch.h"
 #include "replay/tape_script_torch.h"
 #include "replay/tape_verdict.h"
@@ -30,13 +34,20 @@ using replay::Played;
 using replay::Reported;
 using replay::Say;
 
-enum Exit { kDone = 0, kNotReproduced = 1, kUsage = 2, kUnreadable = 3, kCannotHere = 4 };
-
 // Several that look on at once.
 class Observers : public replay::PlayObserver {
  public:
   void add(replay::PlayObserver* one) { all_.push_back(one); }
   replay::PlayObserver* get() { return all_.empty() ? nullptr : this; }
+  void change(std::size_t index, const c10::FunctionSchema& schema, std::vector<c10::IValue>& arguments) override {
+    for (auto* one : all_) one->change(index, schema, arguments);
+  }
+  std::optional<std::vector<c10::IValue>> computed(const replay::PlayedCall& call) override {
+    for (auto* one : all_) {
+      if (auto results = one->computed(call)) return results;
+    }
+    return std::nullopt;
+  }
   void before(const replay::PlayedCall& call) override {
     for (auto* one : all_) one->before(call);
   }
@@ -64,7 +75,7 @@ class Command {
     std::error_code error;
     const bool is_capsule = std::filesystem::is_directory(options_.capsule, error) ||
                             capture::is_packed_capsule(options_.capsule);  // else a tape
-    if ((code != kDone && code != kNotReproduced) || options_.check || !is_capsule) return code;
+    if ((code != kDone && code != kNotReproduced) || options_.check || options_.on_core || !is_capsule) return code;
     const std::vector<std::string> damage = capture::capsule_damage(options_.capsule);
     for (const std::string& why : damage) err_(options_.capsule + ": " + why + "\n");
     return damage.empty() ? code : kUnreadable;
@@ -96,6 +107,8 @@ class Command {
       return kCannotHere;
     }
     if (options_.check) return checked();
+    if (options_.on_core) return play_on_core(options_, tape_, out_, err_);
+    if (options_.stress) return run_stress(options_, tape_, out_, err_);
     const bool on_cpu =
         !options_.play.dtype.empty() || !options_.script.empty();  // what converts, and what is written as numbers
     const replay::DeviceMap devices = replay::map_devices(tape_, on_cpu ? "cpu" : options_.play.device);
@@ -106,10 +119,11 @@ class Command {
     out_(replay::report_devices(tape_, devices, !options_.play.device.empty() || on_cpu));
     elsewhere_ = devices.elsewhere;
     if (!options_.script.empty()) return script(about);
+    if (!options_.perturb.empty()) return run_perturb(options_, tape_, out_, err_);
     const std::string& word = options_.stop_at.empty() ? options_.break_at : options_.stop_at;
     if (!word.empty()) return stop_at(word);
     int code = kDone;
-    for (int i = 0; i < options_.times && code != kCannotHere; ++i)
+    for (int i = 0; i < std::max(options_.times, 1) && code != kCannotHere; ++i)
       code = std::max(code, options_.play.dtype.empty() ? replayed() : retyped());
     return code;
   }
@@ -154,17 +168,41 @@ class Command {
   int replayed() {
     replay::EveryCall every(tape_, out_);
     replay::KeepOutcomes kept(tape_);
+    replay::PerturbedCalls unfused(tape_, replay::Perturb::kUnfused, all_calls());
     Observers observers;
+    if (options_.unfused) observers.add(&unfused);  // first: the others see what it gives
     if (options_.step_through) observers.add(&every);
     if (!options_.save_tensors.empty()) observers.add(&kept);
     std::vector<Played> runs{replay::play(tape_, options_.play, observers.get())};
     // The other ranks do not know that the bits of this one differ: they would not play again.
-    while (!options_.play.together && !replay::is_decided(runs)) runs.push_back(replay::play(tape_, options_.play));
+    while (!options_.play.together && !replay::is_decided(runs)) {
+      replay::PerturbedCalls again(tape_, replay::Perturb::kUnfused, all_calls());
+      runs.push_back(replay::play(tape_, options_.play, options_.unfused ? &again : nullptr));
+    }
     if (has_failed(runs[0])) return report_failure(runs[0]);
     Reported reported = replay::report_runs(runs, tape_);
     if (!runs[0].identical()) reported.text += report_distances(tape_, runs[0]);
     if (elsewhere_) reported.text += report_ways(runs[0]);
+    if (options_.unfused) reported.text += report_unfused(unfused);
     return std::max(say(reported), save(kept.outcomes));
+  }
+
+  // Only --unfused asks for them.
+  std::vector<std::size_t> all_calls() const {
+    std::vector<std::size_t> calls;
+    for (std::size_t i = 0; options_.unfused && i < tape_.entries.size(); ++i) {
+      if (tape_.entries[i].kind == capture::Entry::kCall) calls.push_back(i);
+    }
+    return calls;
+  }
+
+  static std::string report_unfused(const replay::PerturbedCalls& unfused) {
+    std::string names, text;
+    for (const auto& [name, count] : unfused.done())
+      names += (names.empty() ? "" : ", ") + name + (count > 1 ? " (" + std::to_string(count) + " calls)" : "");
+    text = names.empty() ? "no call of this step has a plain form\n" : "computed by plain operations: " + names + "\n";
+    for (const auto& [name, why] : unfused.as_usual()) text += "computed as usual: " + name + " (" + why + ")\n";
+    return text;
   }
 
   bool has_float16() const {

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace finitude::cli {
@@ -13,21 +14,65 @@ bool number(const std::string& text, int* value) {
   return error == std::errc() && end == text.data() + text.size() && *value >= 1 && *value <= 1024;
 }
 
+bool core(const std::string& text, std::optional<int>* value) {
+  int found = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), found);
+  const bool is_number = error == std::errc() && end == text.data() + text.size() && found >= 0;
+  *value = is_number ? found : -1;
+  return is_number || text == "any";
+}
+
+bool seconds(const std::string& text, int* value) {
+  constexpr int kDays = 7 * 24 * 3600;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && *value >= 1 && *value <= kDays;
+}
+
 // An option that another one would leave without effect is reported of.
 std::string at_odds(const ReplayOptions& o) {
-  const bool one_line = o.check, birth = !o.script.empty();
-  const std::pair<const char*, bool> others[] = {
-      {"--script", o.report && birth},    {"--check", (birth || o.report) && one_line},
-      {"--step-through", o.step_through}, {"--stop-at", !o.stop_at.empty()},
-      {"--break", !o.break_at.empty()},   {"--save-tensors", !o.save_tensors.empty()},
-      {"--dtype", !o.play.dtype.empty()}, {"--times", o.times > 1}};
-  for (const auto& [name, given] : others) {
-    if (given && o.report)
-      return std::string("--report shows what the run said of the step, and computes nothing: leave ") + name + " out";
-    if (given && birth) return std::string("--script writes the call of the birth: leave ") + name + " out";
-    if (given && one_line)
-      return std::string("--check computes the step once and says one line: leave ") + name + " out";
+  const std::map<std::string, bool> given = {{"--report", o.report},
+                                             {"--script", !o.script.empty()},
+                                             {"--check", o.check},
+                                             {"--stress", o.stress},
+                                             {"--perturb", !o.perturb.empty()},
+                                             {"--unfused", o.unfused},
+                                             {"--step-through", o.step_through},
+                                             {"--stop-at", !o.stop_at.empty()},
+                                             {"--break", !o.break_at.empty()},
+                                             {"--save-tensors", !o.save_tensors.empty()},
+                                             {"--dtype", !o.play.dtype.empty()},
+                                             {"--threads", o.play.threads > 0},
+                                             {"--times", o.times > 1}};
+  const std::vector<std::string> looks = {"--step-through", "--stop-at", "--break", "--save-tensors", "--dtype"};
+  struct Rule {
+    std::string option, does;
+    std::vector<std::string> without;  // besides `looks`
+  };
+  const Rule rules[] = {
+      {"--report",
+       "shows what the run said of the step, and computes nothing",
+       {"--script", "--check", "--stress", "--perturb", "--unfused", "--times"}},
+      {"--script", "writes the call of the birth", {"--check", "--stress", "--perturb", "--unfused", "--times"}},
+      {"--check", "computes the step once and says one line", {"--stress", "--perturb", "--unfused", "--times"}},
+      {"--stress", "compares cores, each with one thread", {"--perturb", "--unfused", "--threads"}},
+      {"--perturb", "compares the step with itself", {"--unfused", "--times"}},
+  };
+  for (const Rule& rule : rules) {
+    if (!given.at(rule.option)) continue;
+    std::vector<std::string> without = rule.without;
+    without.insert(without.end(), looks.begin(), looks.end());
+    for (const std::string& name : without) {
+      if (given.at(name)) return rule.option + " " + rule.does + ": leave " + name + " out";
+    }
   }
+  for (const char* name : {"--stop-at", "--break", "--dtype"}) {
+    if (o.unfused && given.at(name))
+      return std::string("--unfused computes the whole step by plain operations: leave ") + name + " out";
+  }
+  if (!o.at.empty() && o.perturb.empty()) return "--at says where --perturb changes something: which --perturb?";
+  if (o.timeout > 0 && !o.stress && o.perturb.empty()) return "--timeout is of --stress, --perturb and --with";
+  if (o.stress && !o.imported.empty())
+    return "--stress plays in processes without Python: name the library of the operators with --library";
   return "";
 }
 
@@ -61,6 +106,11 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
       {"--script", text(&options->script)},
       {"--dtype", one_of(&options->play.dtype, {"float32", "float64", "bfloat16"})},
       {"--device", one_of(&options->play.device, {"cpu", "cuda"})},
+      {"--perturb", one_of(&options->perturb, {"noise", "float64", "float32", "layout", "unfused", "deterministic"})},
+      {"--at", text(&options->at)},
+      {"--timeout", [&](const std::string& v) { return seconds(v, &options->timeout); }},
+      {"--player", text(&options->player)},                                             // by `finitude replay`
+      {"--on-core", [&](const std::string& v) { return core(v, &options->on_core); }},  // by --stress
   };
   bool only_paths = false;  // after --
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -86,6 +136,12 @@ std::string parse_replay(const std::vector<std::string>& words, ReplayOptions* o
       options->check = true;
     } else if (word == "--report") {
       options->report = true;
+    } else if (word == "--stress") {
+      options->stress = true;
+    } else if (word == "--unfused") {
+      options->unfused = true;
+    } else if (word == "--no-progress") {  // by `finitude replay --quiet`
+      options->shows_progress = false;
     } else if (word == "--deterministic") {
       options->play.deterministic = true;
     } else if (word.starts_with("-")) {
@@ -120,12 +176,24 @@ a CAPSULE takes the newest one in finitude-runs.
   --import MODULE     * import this Python module first, likewise
   --times N             so often; every time has to come out the same
   --deterministic       with deterministic kernels only
+  --unfused             fused operators by plain operations, where known
   --dtype float32|float64|bfloat16   all floating numbers in this dtype
                         (bfloat16: all that were float16): are the same results
                         non-finite, and how far apart is the rest?
   --device cpu|cuda     where; otherwise where it was recorded, if there is such
                         a device here, or on the CPU. On another device the bits
                         may differ: how far is reported
+  --stress              on every CPU core with one thread (of a step of a GPU:
+                        on every GPU), --times N (4) plays each: which core
+                        computes other bits than the others?
+  --perturb HOW         calls are computed in another way: how far do loss and
+                        gradients move? HOW: noise (inputs times 1 + at most
+                        2 ulps), float64, float32, layout (inputs with other
+                        strides), unfused, deterministic. Every operator in
+                        turn, and a table; with --at only what that names
+  --at WHERE            calls for --perturb: as CALL below, all of an operator
+                        (log), of a line (model.py:87) or of a module (head)
+  --timeout SECONDS     for the whole of --stress or --perturb (600)
   --report              show the report of the step, and compute nothing
   --check               once, and one line that says how it came out, as
                         "replay" in capsule.json does
@@ -141,7 +209,7 @@ a CAPSULE takes the newest one in finitude-runs.
   --break CALL        * as --stop-at, then a Python prompt with the tensors
   --with "COMMAND"    * puts this step into another program and says whether it
                         is fixed there: is the change the cure?
-                        (--timeout SECONDS for the whole of it)
+                        (--timeout SECONDS (3600) for the whole of it)
   --against "COMMAND" * the unchanged program, for --with: the change is a fix
                         only if all values that the birth did not touch keep
                         their bits

@@ -1,6 +1,7 @@
 // The words of finitude-replay and of `finitude replay`: the same.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,14 @@ namespace finitude::cli {
 struct ReplayOptions {
   std::string capsule;
   replay::PlayOptions play;
-  int times = 1;
+  int times = 0;  // 0: as often as usual, once
   bool step_through = false, report = false, check = false;
+  bool stress = false, unfused = false;
+  int timeout = 0;                // seconds, of --stress and --perturb; 0: as usual
+  std::string perturb, at;        // how calls are computed otherwise, and which
+  std::optional<int> on_core;     // of a process of --stress: on which core it plays; below 0: on any
+  std::string player;             // path of finitude-replay, for --stress; empty: this program
+  bool shows_progress = true;     // on standard error, where that is a terminal
   std::string stop_at, break_at;  // a call: its index, a name, or name#k
   std::string save_tensors, script;
   std::vector<std::string>
