@@ -142,6 +142,7 @@ def watch(
     restart_args: str | None = None,
     capsules: int | None = None,
     capsule_max: int | None = None,
+    capsule_of_step: int | None = None,
     experiments: int | None = None,
     stream_gradients: Streaming | None = None,
     warnings: str | None = None,
@@ -214,6 +215,7 @@ def watch(
         restart_args: added to the program's arguments where `finitude run` starts it again to explain a step ("").
         capsules: number of capsules that a run keeps, the newest ones; 0: none (8).
         capsule_max: size in MB; a step that reads more gets no capsule (2048).
+        capsule_of_step: a healthy step of the first optimizer that leaves a capsule (0: none).
         experiments: time in seconds for trying the fix and other changes on a bad step; 0: none (60).
         stream_gradients: "auto", "on" or "off": read gradients on a GPU while backward computes others ("auto").
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
@@ -279,6 +281,7 @@ def watch(
         "restart_args": restart_args,
         "capsules": capsules,
         "capsule_max": capsule_max,
+        "capsule_of_step": capsule_of_step,
         "experiments": experiments,
         "stream_gradients": stream_gradients,
         "warnings": warnings,

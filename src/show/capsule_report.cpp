@@ -21,12 +21,17 @@ void fill_in_places(nlohmann::json& alarm) {
 
 std::string report_of_capsule(const nlohmann::json& about, const std::string& folder, nlohmann::json& report) {
   const auto alarm = about.is_object() ? about.find("alarm") : about.end();
-  if (!about.is_object() || about.value("kind", nlohmann::json()) != "finitude capsule" || alarm == about.end() ||
-      !alarm->is_object())
+  // Of a step that was chosen, and is no alarm (--capsule-of-step).
+  const bool is_healthy = about.is_object() && about.value("healthy", nlohmann::json()) == true;
+  if (!about.is_object() || about.value("kind", nlohmann::json()) != "finitude capsule" ||
+      (!is_healthy && (alarm == about.end() || !alarm->is_object())))
     return "is not that of a capsule";
   if (const nlohmann::json schema = about.value("schema", nlohmann::json()); schema != 1)
     return "is that of a capsule of schema " + printable(schema.dump()) + "; this program reads 1";
-  report = {{"schema", 1}, {"outcome", "alarm"}, {"advisories", nlohmann::json::array()}};
+  report = {{"schema", 1},
+            {"outcome", is_healthy ? "clean" : "alarm"},
+            {"alarms", nlohmann::json::array()},
+            {"advisories", nlohmann::json::array()}};
   for (const char* key : {"finitude", "torch", "python", "command", "script"}) {
     if (const auto found = about.find(key); found != about.end()) report[key] = *found;
   }
@@ -36,9 +41,11 @@ std::string report_of_capsule(const nlohmann::json& about, const std::string& fo
        {"optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script"})
     watched[count] = 0;
   if (const auto ranks = about.find("ranks"); ranks != about.end()) watched["ranks"] = *ranks;
-  report["alarms"] = {*alarm};
-  report["alarms"][0]["capsule"] = folder;
-  if (about.value("redacted", nlohmann::json()) == true) fill_in_places(report["alarms"][0]);
+  if (!is_healthy) {
+    report["alarms"] = {*alarm};
+    report["alarms"][0]["capsule"] = folder;
+    if (about.value("redacted", nlohmann::json()) == true) fill_in_places(report["alarms"][0]);
+  }
   const std::string reason = problem(report);
   return reason.empty() ? reason : "holds no report of schema 1: " + printable(reason);
 }

@@ -55,6 +55,17 @@ TEST(CapsuleReport, OfARedactedOneShowsWhatIsThere) {
   EXPECT_NE(report_of_capsule(about, "/tmp/copy", report), "");
 }
 
+TEST(CapsuleReport, OfAHealthyStepHasNoAlarm) {
+  json about = capsule_of(sample("loss_forward")), report;
+  about.erase("alarm");
+  about["healthy"] = true;
+  ASSERT_EQ(report_of_capsule(about, "/tmp/copy", report), "");
+  EXPECT_EQ(report["outcome"], "clean");
+  EXPECT_TRUE(report["alarms"].empty());
+  about["healthy"] = "yes";
+  EXPECT_EQ(report_of_capsule(about, "/tmp/copy", report), "is not that of a capsule");
+}
+
 TEST(CapsuleReport, SaysWhyThereIsNone) {
   json report;
   for (const json& about : {json(), json::array(), json("text"), json::object(), json({{"kind", "finitude capsule"}}),

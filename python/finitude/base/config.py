@@ -73,6 +73,7 @@ class Config:
     capsules: int = 8
     capsule_max: int = 2048
     experiments: int = 60
+    capsule_of_step: int = 0  # a healthy step that leaves a capsule; 0: none
     redact: int = 0
     quiet: int = 0
     rules: str = ""  # files with rules of the user's own, separated by os.pathsep
@@ -254,6 +255,11 @@ def rolls_back(config: Config) -> bool:
     return "rollback" in (config.on_alarm, *config.then.split(","))
 
 
+def keeps_step(config: Config) -> bool:
+    """Nobody else records steps, and a capsule may hold values."""
+    return config.level == "gate" and not config.tape_every and not config.verify and not config.redact
+
+
 def at_odds(config: Config) -> list[str]:
     """A line for each option that cannot do all of what it says, as the others are."""
     lines = []
@@ -267,6 +273,10 @@ def at_odds(config: Config) -> list[str]:
         lines.append("--dump writes nothing with --redact: statistics are values")
     if config.verify and (config.level != "gate" or config.tape_every):
         lines.append("--verify computes no step twice with --tape-every, --level tape or --level trace")
+    if config.capsule_of_step and not keeps_step(config):
+        lines.append(
+            "--capsule-of-step keeps none with --redact, --tape-every, --verify, --level tape or --level trace"
+        )
     if config.guard_memory and config.on_alarm == "raise":
         lines.append("--guard-memory has no effect with --on-alarm raise: no step is run again")
     if rolls_back(config) and not config.undo_mb and not config.rollback_every:

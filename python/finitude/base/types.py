@@ -122,6 +122,7 @@ if TYPE_CHECKING:
         restart_args: str | None
         capsules: int | None
         capsule_max: int | None
+        capsule_of_step: int | None
         experiments: int | None
         stream_gradients: Streaming | None
         warnings: str | None

@@ -22,6 +22,7 @@ from ..report.capsule_alarm import forget_removed, without_sources
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
     from ..base.types import Alarm, Config, Generators, Optimizer, Sink
     from ..report.document import Report
@@ -208,6 +209,26 @@ class Capsules:
         _native.capsules_keep_newest(os.path.dirname(folder), self._config.capsules, folder)
         _say_left_behind(_native.capsules_settle_left_behind(runs))
         return folder
+
+    def write_healthy(self, step: int, optimizer: str) -> str | None:
+        """The capsule of a step that is no alarm, at once, with its values. The path, or None, with the reason in
+        the report."""
+        of_step: Any = {"step": step, "optimizer": optimizer, "rank": ranks.world()[0]}
+        folder = self.folder_for(of_step)
+        start = step_start_state.forget()
+        if folder is None:
+            return None
+        about = _about(of_step, self._report, redact=False)
+        del about["alarm"]
+        about["healthy"] = True
+        held = []
+        if start is not None:
+            about["start"] = start.document
+            held = start.tensors.files
+        text = json.dumps(about, allow_nan=False)
+        why, replayed = _native.capsule_write(folder, text, self.limit(), False, REPLAY_BELOW, _source_of, held)
+        self._report_missing(of_step, why, replayed)
+        return None if why else folder
 
     def settle(self) -> None:
         """What has come of the capsules that were written in the background."""

@@ -143,6 +143,9 @@ options of run:
   --capsules N    capsules that a run keeps, the newest ones; 0: none are
                   written (8)
   --capsule-max MB   a step that reads more than that gets none (2048)
+  --capsule-of-step N   step N of the first optimizer leaves a capsule if it is
+                  healthy, to be computed again in other ways (0: none;
+                  docs/capsules.md)
   --experiments SECONDS   how long at most the fix and other changes are tried
                   on the bad step, and no longer than 20 times that step (2
                   seconds for small ones); 0: not at all (60)
@@ -228,6 +231,7 @@ OPTIONS = (
     "--restart-args",
     "--capsules",
     "--capsule-max",
+    "--capsule-of-step",
     "--experiments",
     "--stream-gradients",
     "--warnings",

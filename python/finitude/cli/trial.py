@@ -341,7 +341,8 @@ def _try(folder, name, options):
     if about is None:
         sys.stderr.write(f"finitude: {name} {why}\n")
         return EXIT_INPUT
-    if why := _why_not(about):
+    why = "is of a healthy step: there is nothing that could be fixed" if about.get("healthy") is True else ""
+    if why := why or _why_not(about):
         sys.stderr.write(f"finitude: {name} {why}\n")
         return EXIT_CANNOT
     scratch = tempfile.mkdtemp(prefix="finitude-")

@@ -43,6 +43,7 @@ from . import (
     allowed,
     checkpoint_guard,
     chosen_action,
+    chosen_step,
     closures,
     console,
     context,
@@ -155,6 +156,7 @@ class Parts:
         self.recent = RecentAlarms(config, self.allowed, self.second_runs, self.damage, self.known, self.rest)
         self.ballot = rank_vote.Ballot(self.context, self.second_run, is_member, self.ending.end)
         self.traced = traced.Traced(self.report.add_not_watched)
+        self.chosen_step = chosen_step.ChosenStep(config, self.report, self.capsules, explains, self.part)
         self.tape_level = tape.TapeLevel(config, explains, self.report.add_not_watched)
         self.rewound = Rewound(self)
         self.first_step = first_step.FirstStep(config, self.capsules, self.restart, explains)

@@ -163,6 +163,7 @@ class Ending:
             return
         session.part(self._finish)
         session.part(session.tape_level.end)
+        session.part(session.chosen_step.end)
         session.part(session.verified.end, session.config)
         session.part(session.rank_checks.at_end)
         session.part(session.dumps.compare_rest)

@@ -57,6 +57,7 @@ class Session(Parts):
         step_wrapper.register(optimizer)
         self.deferred.register(optimizer)
         self.tape_level.begin()
+        self.part(self.chosen_step.arm)
         self.part(self.rank_checks.write_facts)
         from . import install
 
@@ -166,9 +167,8 @@ class Session(Parts):
         self.call_again.raised(error)
 
     def on_armed(self, optimizer: Optimizer | None) -> None:
-        """In a second process: the step that it explains begins."""
-        if self.target is not None:
-            self.target.on_armed(optimizer)
+        """The step begins that a second process explains, or that is kept as a capsule."""
+        (self.target or self.chosen_step).on_armed(optimizer)
 
     leave_out = staticmethod(step_wrapper.leave_out)
 

@@ -44,6 +44,8 @@ class Windows:
                 {"applied": None, "left out": True}[passed] if passed else session.decision.second_run_ended(optimizer)
             )
         session.part(session.draws.note)
+        if session.chosen_step.is_recorded:
+            session.part(session.chosen_step.ends, optimizer)
         window = _native.window(optimizer)
         if session.initial_state.is_any and (known := session.initial_state.verdict_at(optimizer, window["step"])):
             return known[0]
