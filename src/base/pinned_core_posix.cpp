@@ -48,6 +48,12 @@ std::vector<int> allowed_cores() {
   return found;
 }
 
+bool stay_on_core(int core) noexcept {
+  if (core < 0 || core >= CPU_SETSIZE) return false;
+  const cpu_set_t only = alone(core);
+  return sched_setaffinity(0, sizeof(only), &only) == 0;
+}
+
 int current_core() noexcept { return sched_getcpu(); }
 
 PinnedCore::PinnedCore(int core) {
@@ -57,8 +63,7 @@ PinnedCore::PinnedCore(int core) {
   if (sched_getaffinity(0, sizeof(before->cores), &before->cores) != 0) return;
   if (!CPU_ISSET(static_cast<std::size_t>(core), &before->cores)) return;
   before->threads = threads();
-  const cpu_set_t only = alone(core);
-  if (sched_setaffinity(0, sizeof(only), &only) == 0) before_ = std::move(before);
+  if (stay_on_core(core)) before_ = std::move(before);
 }
 
 PinnedCore::~PinnedCore() {

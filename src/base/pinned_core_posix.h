@@ -9,6 +9,9 @@ namespace finitude::base {
 // Of the calling thread, ascending. Empty where the system does not say, and beyond 1024 cores.
 std::vector<int> allowed_cores();
 
+// The calling thread, and threads that it starts from then on, run on this core alone. False: the system refuses.
+bool stay_on_core(int core) noexcept;
+
 // On which the calling thread is just now; -1: not known.
 int current_core() noexcept;
 

@@ -35,7 +35,8 @@ TEST(OwnSteps, AreNamedWhereTheLineWasFiniteBefore) {
 }
 
 TEST(OwnSteps, AreNotNamedOfAFirstEvaluationAnotherLineOrMicroBatches) {
-  for (const Finding& f : {log_of_evaluations(0, "parameter"), log_of_evaluations(2, "parameter", false), log_of_evaluations(2, "gradient")})
+  for (const Finding& f : {log_of_evaluations(0, "parameter"), log_of_evaluations(2, "parameter", false),
+                           log_of_evaluations(2, "gradient")})
     EXPECT_EQ(f.text.find("earlier evaluation"), std::string::npos) << f.text;
 }
 

@@ -36,8 +36,8 @@ TEST(Births, OpReadingOnlyTheShapeIsNoAbsorber) {
   EXPECT_EQ(found.absorbed[0].absorbed_by, clamp);
 }
 
-// Inside logsumexp a select makes 0 of the infinite maximum, and logsumexp gives -Inf all the same. The next one gives a
-// finite value: that one took it in.
+// Inside logsumexp a select makes 0 of the infinite maximum, and logsumexp gives -Inf all the same. The next one gives
+// a finite value: that one took it in.
 TEST(Births, PartOfAnOperatorThatStaysInfiniteHidesNothing) {
   AbsorberTrace b;
   const Tensor x = b.storage(), e = b.storage(), top = b.storage(), s = b.storage(), w = b.storage();

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/pinned_core_posix.h"
 #include "replay/player_process_posix.h"
 
 namespace finitude::replay {
@@ -250,17 +250,6 @@ class CoreProcesses {
 
 }  // namespace
 
-std::vector<int> usable_cores() {
-  std::vector<int> cores;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int i = 0; i < CPU_SETSIZE; ++i) {
-    if (CPU_ISSET(i, &set)) cores.push_back(i);
-  }
-  return cores;
-}
-
 bool is_seen_at_once() {
   const char* terminal = std::getenv("TERM");
   return isatty(STDERR_FILENO) == 1 && std::string_view(terminal != nullptr ? terminal : "") != "dumb";
@@ -268,12 +257,7 @@ bool is_seen_at_once() {
 
 bool settle_on_core(int core) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (core < 0) return true;
-  if (core >= CPU_SETSIZE) return false;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(core, &set);
-  return sched_setaffinity(0, sizeof set, &set) == 0;
+  return core < 0 || base::stay_on_core(core);
 }
 
 std::string play_line(const CorePlay& play) {

@@ -8,9 +8,6 @@
 
 namespace finitude::replay {
 
-// The numbers of the CPU cores that this process may use.
-std::vector<int> usable_cores();
-
 // Standard error is a terminal that can rewrite a line.
 bool is_seen_at_once();
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WAIT_S = 60  # for another rank
 MAX_WAIT_S = 86400
 # The step is played once, on the CPU, in its own dtypes: the ranks have to come to the same operations.
-NOT_TOGETHER = (*replay_ranks.OF_ONE, "--dtype", "--device", "--times", "--check", "--with", "--against")
+NOT_TOGETHER = (*replay_ranks.OF_ONE, "--dtype", "--device", "--times", "--check", "--unfused", "--with", "--against")
 
 
 class _Refused(Exception):

@@ -136,7 +136,8 @@ class Perturbing {
     }
     const std::string place = replay::place_of(tape_, trial.place);
     out_(way_text(options_.perturb) + ", in " + how_many(trial.calls, "call") + " at " + options_.at +
-         (place.empty() ? "" : (trial.calls == 1 ? " at" : ", the first at") + place.substr(1)) + "\n" + lines_of(trial.moved, "  "));
+         (place.empty() ? "" : (trial.calls == 1 ? " at" : ", the first at") + place.substr(1)) + "\n" +
+         lines_of(trial.moved, "  "));
     return code_of(trial.moved);
   }
 

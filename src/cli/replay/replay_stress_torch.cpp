@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/pinned_core_posix.h"
 #include "cli/replay/replay_exit.h"
 #include "replay/core_plays_posix.h"
 #include "replay/core_votes.h"
@@ -60,7 +61,7 @@ int run_stress(const ReplayOptions& options, const capture::Tape& tape, const re
   test.capsule = std::filesystem::absolute(options.capsule).string();
   test.words = words_of(options);
   if (on_devices) test.devices = static_cast<int>(replay::device_count("cuda"));
-  if (!on_devices) test.cores = replay::usable_cores();
+  if (!on_devices) test.cores = base::allowed_cores();
   constexpr int kTimes = 4, kSeconds = 600;
   test.times = static_cast<std::size_t>(options.times > 0 ? options.times : kTimes);
   test.seconds = options.timeout > 0 ? options.timeout : kSeconds;
