@@ -7,6 +7,7 @@ namespace finitude::explain {
 
 void report_own_steps(Finding& finding, const Evidence& evidence) {
   const record::Trace& trace = evidence.trace;
+  if (evidence.birth >= evidence.located.births.size()) return;  // nothing is known to be born
   const locate::Birth& birth = evidence.located.births[evidence.birth];
   const bool written = std::ranges::any_of(trace.sinks, [](const auto& sink) { return sink.kind == "parameter"; });
   if (!written || birth.kind != "forward" || birth.op >= trace.ops.size()) return;
