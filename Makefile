@@ -32,7 +32,7 @@ test-thorough: ## What make test leaves out for the time it takes: more values a
 test-page: ## The page of a report in chromium: axe-core, keyboard, print, hostile reports (needs node 20.19; installs chromium; not in CI)
 	@tools/test_page.sh
 
-test-ranks: ## 330 faults of ranks (killed, stopped, late, disk full ...) in each phase of a bad step, 200 births on one of them; writes docs/rank-*.md (50 minutes; not in CI)
+test-ranks: ## 330 faults of ranks (killed, stopped, late, disk full ...) in each phase of a bad step, 200 births on one of them; writes docs/rank-*.md (45 minutes; not in CI)
 	@tools/build.sh test
 	@$(PY) -m bench.rank_faults $(ARGS)
 	@$(PY) -m bench.rank_births

@@ -34,7 +34,7 @@ TEST(PinnedCore, LeavesAThreadThatItDoesNotKnowHowToPin) {
 
 TEST(PinnedCore, ThreadsStartedMeanwhileAreFree) {
   const std::vector<int> before = allowed_cores();
-  if (before.size() < 2) GTEST_SKIP() << "one core";
+  if (before.size() < 2) GTEST_SKIP() << "this machine has one core, to which every thread is pinned";
   std::vector<int> others;
   std::atomic<bool> is_over = false;
   std::thread thread;

@@ -123,7 +123,12 @@ class Judge {
     found.compared =
         static_cast<std::size_t>(std::count_if(calls_.begin(), calls_.end(), [](auto c) { return c != kNoCall; }));
     while (plays_.size() < kPlays.size()) {
-      if (!play_on(kPlays[plays_.size()] == Core::kHome ? cores_.home : cores_.other, &found)) return found;
+      found.why_not = play_on(kPlays[plays_.size()] == Core::kHome ? cores_.home : cores_.other);
+      if (!found.why_not.empty()) {
+        found.kind = VerifiedStep::kNotPlayed;
+        return found;
+      }
+      found.plays = plays_.size();
       if (plays_.size() == 1 && is_same()) return found;
     }
     learn();
@@ -133,19 +138,14 @@ class Judge {
   }
 
  private:
-  // False: it cannot be played; *found says why.
-  bool play_on(int core, VerifiedStep* found) {
+  // Why it cannot be played; empty: it was.
+  std::string play_on(int core) {
     const base::PinnedCore pin(core);
     SeeDigests seen(tape_, step_, calls_);
     const Played played = play(tape_, {}, &seen);
-    if (!played.missing.empty() || !played.why_not.empty()) {
-      found->kind = VerifiedStep::kNotPlayed;
-      found->why_not = played.missing.empty() ? played.why_not : played.missing.front();
-      return false;
-    }
-    plays_.push_back(std::move(seen));
-    found->plays = plays_.size();
-    return true;
+    std::string why = played.missing.empty() ? played.why_not : played.missing.front();
+    if (why.empty()) plays_.push_back(std::move(seen));
+    return why;
   }
 
   // From the same bytes the recorded bits in each play on the core of the step, and others, the same ones in each play,
@@ -163,8 +163,7 @@ class Judge {
   void name_cores(VerifiedStep* found) {
     found->core = cores_.home;
     found->other_core = cores_.other;
-    VerifiedStep unused = *found;
-    if (cores_.third < 0 || !play_on(cores_.third, &unused)) return;
+    if (cores_.third < 0 || !play_on(cores_.third).empty()) return;
     const auto& outputs = plays_.back().seen[found->entry].outputs;
     if (outputs == call(found->entry).outputs) found->odd_core = cores_.other;
     if (outputs == plays_[0].seen[found->entry].outputs) found->odd_core = cores_.home;

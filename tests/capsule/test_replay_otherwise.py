@@ -80,7 +80,7 @@ def test_a_core_that_gives_other_bits(capsule, tmp_path):
     """By a player that makes its results up: the last core has other bits in its last play."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        pytest.skip("one core")
+        pytest.skip("this machine has one core, and no other core could give other bits")
     player = tmp_path / "player"
     player.write_text(
         '#!/bin/sh\nwhile test "$1" != --on-core; do shift; done\n'

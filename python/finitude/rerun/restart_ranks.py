@@ -43,6 +43,8 @@ FILL = 0x3C  # of freed memory, where a second run asks for that; what is handed
 _POLL = 0.1
 _WITNESS_S = 20  # for the end of their step, where the ranks that are wanted have reported
 _PR_SET_PDEATHSIG = 1
+# What alarms of ranks that step together share.
+_OF_THE_STEP = ("step", "micro_batch", "optimizer", "policy", "level", "weights", "harmless", "action")
 
 
 def fresh_memory(orders: Iterable[Order]) -> dict[str, str]:
@@ -184,10 +186,6 @@ class _Witness:
         document.update(outcome="alarm", reason=alarm["text"])
         _save(self.member)
         return True
-
-
-# What alarms of ranks that step together share.
-_OF_THE_STEP = ("step", "micro_batch", "optimizer", "policy", "level", "weights", "harmless", "action")
 
 
 def _save(member):
