@@ -198,6 +198,7 @@ PYBIND11_MODULE(_native, m) {
 
   define_values(m);
   m.def("watch_buffers", &watch_buffers);
+  m.def("window_buffers", &window_buffers);
   // By Module.load_state_dict, which programs without a loader call between two steps. Before the first one,
   // first_forward_begins looks: what follows the load may be a calibration. A failure is not the program's.
   m.def("state_loaded", [] {

@@ -110,6 +110,21 @@ TEST(LogOfNegative, AndLogdetButNotLogOfZero) {
   std::swap(det.trace.ops[where].end_order, det.trace.ops[outer].end_order);
   det.born(where);
   EXPECT_EQ(det.explained().cause_class, "log-of-negative");
+  // The determinant of a matrix of entries up to 2 is -exp(-60), or about -1.
+  for (const auto& [logabsdet, cause] : {std::pair{-60.0, "degenerate-linalg"}, std::pair{0.1, "log-of-negative"}}) {
+    B part;
+    auto matrix = part.tensor({1, 2, 2, 1});
+    matrix.shape = {2, 2}, matrix.strides = {2, 1};
+    const auto whole = part.op("aten::logdet", {{"self", matrix}}, {part.tensor({kNaN})});
+    const auto slogdet =
+        part.op("aten::_linalg_slogdet", {{"A", matrix}}, {part.number(-1), part.tensor({float(logabsdet)})});
+    const auto chosen =
+        part.op("aten::where", {{"self", part.number(kNaN)}, {"other", part.tensor({1})}}, {part.tensor({kNaN})});
+    part.trace.ops[slogdet].parent = part.trace.ops[chosen].parent = whole;
+    part.trace.ops[whole].end_order = part.trace.ops[chosen].end_order + 1;
+    part.born(chosen);
+    EXPECT_EQ(part.explained().cause_class, cause);
+  }
   B twin;
   twin.born(twin.op("aten::log", {{"self", twin.tensor({0, 1})}}, {twin.tensor({-kInf, 0})}));
   EXPECT_FALSE(twin.speaks("log-of-negative"));

@@ -51,6 +51,26 @@ bool keeps_order(const std::string& name) {
   return one_of(name, {"clamp", "clamp_min", "clamp_max", "clip", "relu", "abs"});
 }
 
+double relative_rounding(const TensorUse& matrix) {
+  return 8 * double(std::max<std::int64_t>(matrix.shape.back(), 1)) * sense::info(matrix.dtype).epsilon;
+}
+
+// Hadamard's bound, the largest determinant that entries of that size can have, times the rounding.
+double rounding_of_determinant(const TensorUse& matrix) {
+  const double size = double(matrix.shape.back());
+  return std::pow(std::sqrt(size) * matrix.health.absmax, size) * relative_rounding(matrix);
+}
+
+// The call in which log |det| is computed: the second result of slogdet.
+const Op* slogdet_of(const Trace& trace, OpId logdet) {
+  for (OpId id = logdet; id < trace.ops.size(); ++id) {
+    const Op& op = trace.ops[id];
+    if (op.end_order > trace.ops[logdet].end_order) return nullptr;  // it began after logdet had ended
+    if (one_of(plain_name(op.name), {"_linalg_slogdet", "linalg_slogdet"}) && op.outputs.size() >= 2) return &op;
+  }
+  return nullptr;
+}
+
 // C = X^T X / n: what it is a product of limits the rank.
 std::int64_t rank_by_making(const Trace& trace, OpId reader, const TensorUse& matrix) {
   const TensorUse* at = &matrix;
@@ -99,11 +119,10 @@ std::optional<Spectrum> spectrum_of(const Trace& trace, OpId reader, const Tenso
       if (found.kind == Spectrum::kDeterminant) {
         if (found.size > kMostForDeterminant) return std::nullopt;
         found.largest = matrix->health.absmax;
-        found.rounding = std::pow(std::sqrt(double(found.size)) * found.largest, double(found.size));  // none is larger
+        found.rounding = rounding_of_determinant(*matrix);
       } else {
-        found.rounding = found.largest;
+        found.rounding = found.largest * relative_rounding(*matrix);
       }
-      found.rounding *= 8 * double(std::max<std::int64_t>(found.size, 1)) * sense::info(values->dtype).epsilon;
       found.rank_at_most = rank_by_making(trace, made, *matrix);
       return found;
     }
@@ -116,6 +135,22 @@ std::optional<Spectrum> spectrum_of(const Trace& trace, OpId reader, const Tenso
     at = from, reader = made;
   }
   return std::nullopt;
+}
+
+std::optional<Spectrum> logarithmic_determinant(const Trace& trace, OpId logdet) {
+  const Op* const slogdet = slogdet_of(trace, logdet);
+  const TensorUse* const matrix = slogdet ? matrix_of(*slogdet) : nullptr;
+  if (!matrix || !matrix->health.ok() || matrix->shape.back() == 0) return std::nullopt;
+  const TensorUse& logabsdet = slogdet->outputs[1];
+  Spectrum found;
+  found.kind = Spectrum::kDeterminant;
+  found.smallest = -std::exp(logabsdet.health.min);
+  found.largest = matrix->health.absmax;
+  found.size = matrix->shape.back();
+  found.rank_at_most = rank_by_making(trace, OpId(slogdet - trace.ops.data()), *matrix);
+  if (found.size <= kMostForDeterminant) found.rounding = rounding_of_determinant(*matrix);
+  if (found.rank_at_most == 0 && !found.singular()) return std::nullopt;
+  return found;
 }
 
 std::string reported(const Spectrum& spectrum, sense::DType dtype) {

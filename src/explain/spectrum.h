@@ -24,6 +24,11 @@ struct Spectrum {
 // Of what `reader` reads in `use`, where that is such values, taken as they are or clamped.
 std::optional<Spectrum> spectrum_of(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
 
+// Of a call of logdet, slogdet or of what they are made of, whose determinant is no more than the rounding of the
+// factorisation: smaller than what the entries can round to, or of a product of thin factors. The sign says nothing
+// then. Empty where the determinant is a number.
+std::optional<Spectrum> logarithmic_determinant(const record::Trace& trace, record::OpId logdet);
+
 // "eigenvalues of a matrix that is singular ...", with what limits its rank.
 std::string reported(const Spectrum& spectrum, sense::DType dtype);
 

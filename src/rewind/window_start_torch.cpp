@@ -134,6 +134,8 @@ void watch_buffers(const std::vector<at::Tensor>& buffers) {
   if (!starts().is_coming) observe::first_forward_begins(starts().buffers);
 }
 
+std::vector<at::Tensor> window_buffers() { return buffer_snapshot().watched(); }
+
 void first_step_is_ahead() {
   if (last_start() == nullptr) starts().at_batch = starts().is_coming = false;
 }

@@ -69,6 +69,8 @@ bool buffer_turned_nan();
 // loader gave the batch.
 void put_buffers_back();
 void watch_buffers(const std::vector<at::Tensor>& buffers);
+// Those of which there is a copy of how they were when the open window began: a rewind puts them back.
+std::vector<at::Tensor> window_buffers();
 // An optimizer was made: what came before is no part of its first step.
 void first_step_is_ahead();
 // The first step is about to be judged. `node`: where its graph began, unless backward has gone through it.

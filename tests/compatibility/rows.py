@@ -74,9 +74,7 @@ LOOPS = [
     Row("activation checkpointing, both sorts", "checkpointing", "step 5, loss"),
     Row("float16 autocast, `GradScaler`, `unscale_`, `StepLR`", "mixed_precision", "step 5, loss"),
     Row("`AveragedModel`, `OneCycleLR`, `update_bn`", "averaged_model", "step 6, loss"),
-    Row(
-        "hand-written EMA, target network, `ReduceLROnPlateau`", "averages_by_hand", "step 6, loss", way="restart"
-    ),  # written in place
+    Row("hand-written EMA, target network, `ReduceLROnPlateau`", "averages_by_hand", "step 6, loss"),
     Row("an optimizer of the author's own, sparse gradients", "own_optimizer", "step 6, loss"),
     Row("`torch.compile`", "compiled", "step 5, loss"),
     Row("a bad gradient, the loss finite", "gradient_only", "step 5, gradient"),

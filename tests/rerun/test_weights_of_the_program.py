@@ -82,6 +82,50 @@ def test_writing_the_same_once_more_is_no_obstacle(tmp_path):
     assert (alarm["rerun"], alarm["rerun_by"], alarm["weights"]) == ("persistent", "rewind", "clean"), got.text()
 
 
+# A teacher: an average of the weights, which the program writes after each step and the next one reads.
+AVERAGED = """
+import copy
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(5, 3)
+teacher = copy.deepcopy(net)
+opt = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)
+x = torch.rand(48, 5)
+x[35] = 0
+for k, (x,) in enumerate(LOADER):
+    with torch.no_grad():
+        wanted = teacher(x)
+    loss = ((net(x) - wanted) ** 2 / x.norm(dim=1, keepdim=True)).mean()  # birth
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        for mean, p in zip(teacher.parameters(), net.parameters()):
+            MEAN
+    print(k, float(teacher.weight.sum()), float(net.weight.sum()))
+"""
+IN_PLACE = "mean.mul_(0.9).add_(p, alpha=0.1)"
+
+
+@pytest.mark.parametrize(
+    "loader, mean",
+    [
+        ("torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), 8)", IN_PLACE),
+        ("((part,) for part in [*x.split(8)])", "mean.data.copy_(0.9 * mean.data + 0.1 * p.data)"),
+    ],
+    ids=["DataLoader", "plain loop, data"],
+)
+def test_average_that_is_written_after_a_step_is_read_as_in_the_first_run(tmp_path, loader, mean):
+    program = AVERAGED.replace("LOADER", loader).replace("MEAN", mean)
+    got = helpers.run(tmp_path, program, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "rewind", True), got.text()
+    assert "# birth" in alarm["births"][0]["source"], got.text()
+    own = program.replace("opt.step()", "opt.step() if k != 4 else None")
+    helpers.write_script(tmp_path, own, "own.py")
+    assert got.out == helpers.plain(tmp_path, "own.py").out, got.text()
+
+
 READ_LATER = """
 import torch
 torch.manual_seed(0)

@@ -168,6 +168,7 @@ if TYPE_CHECKING:
         named: list[list[Any]]  # incident.in_names
         vote: Vote | None
         counts_down: bool
+        holds: bool  # what the program writes between two steps is read as the first run read it
         losses: list[float] | None  # of the first run
         since: int  # where it begins (_native.rewind_since)
         others: NotRequired[Gradients]  # of parameters that none of these optimizers steps; once the run has begun

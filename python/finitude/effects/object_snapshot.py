@@ -275,6 +275,12 @@ class Ledger:
         """Those that a copy was made of."""
         return [tensor for _, tensor, _, _ in self._tensors]
 
+    def written_between_steps(self) -> list[Tensor]:
+        """Those that the start of the window does not put back, such as an average of the weights: the code between
+        two steps may write them before this step reads them, and would do so once more in a second run."""
+        buffers = {id(tensor) for tensor in _native.window_buffers()}
+        return [t for _, t, _, copy in self._tensors if copy is not None and id(t) not in buffers]
+
     def without_copy(self) -> list[str]:
         """Names of those that are too large for one."""
         return [name for name, _, _, copy in self._tensors if copy is None]

@@ -14,19 +14,22 @@ from ..report import value_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
-    from ..base.types import Generators, Ledger
+    from ..base.types import Generators, Ledger, Tensor
 
 
 class IsolatedRun:
     """Calls come in this order: `begin`, `record`, then the program runs again, `end` and `put_objects_back`. After a
     failure of our code `let_go` takes the place of `end`.
 
-    ledger: the program's objects as they are now. Whoever makes it looks first whether it allows a second run."""
+    ledger: the program's objects as they are now. Whoever makes it looks first whether it allows a second run.
+    held: tensors that operators read as they are now, whatever the second run writes into them before."""
 
-    def __init__(self, ledger: Ledger):
+    def __init__(self, ledger: Ledger, held: Sequence[Tensor] = ()):
         self.ledger = ledger
+        self._held = held
         self.is_eager = False  # compiled code runs operation by operation meanwhile
         self._files: HeldFiles | None = None
         self._output: Quiet | None = None
@@ -35,6 +38,8 @@ class IsolatedRun:
     def begin(self, eagerly: bool = True) -> None:
         """Files and output of the program are held from here on. eagerly: nor does compiled code run, into which the
         tracer does not see."""
+        if self._held:
+            _native.hold_values(self._held, [])  # before the tracer, which is to see what is put back
         self._files, self._output = HeldFiles(), Quiet()
         if eagerly:
             self._stance = compat.run_eagerly()
@@ -67,6 +72,7 @@ class IsolatedRun:
             lambda: self._files.end() if self._files is not None else [],
             self._output.end if self._output is not None else lambda: None,
             self._end_eager,
+            self._release,
         )
         self._files = self._output = None
         return twice
@@ -77,7 +83,12 @@ class IsolatedRun:
 
     def let_go(self) -> None:
         """After a failure of our code: what is held, by whomever, is let go of. May be called after `end`, too."""
-        in_any_case(value_lines.end, output_suppression.let_go, self._end_eager)
+        in_any_case(value_lines.end, output_suppression.let_go, self._end_eager, self._release)
+
+    def _release(self):
+        held, self._held = self._held, ()
+        if held:
+            _native.release_values()
 
     def _end_eager(self):
         stance, self._stance = self._stance, None

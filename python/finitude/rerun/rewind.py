@@ -61,12 +61,13 @@ def begin(
     tries: int = 0,
     down: Sequence[Callable[[], Any]] = (),
     losses: Any = None,
+    holds: bool = False,
 ) -> Outcome | Refused:
     """Puts the window's start back: returning from the vetoed call runs it again. step: of an optimizer.
     Its `expected` is given where the open window no longer has the expected values. tries: so many ways went wrong.
     down: counts objects of the program down (Ledger.down). losses: of the first run, where the window has others by
-    now."""
-    done, why = _begin(step, tries, down, losses)
+    now. holds: tensors that are written between two steps are read as they are now (Ledger.written_between_steps)."""
+    done, why = _begin(step, tries, down, losses, holds)
     if why and fork_dry_run.is_under_way():
         fork_dry_run.end(fork_dry_run.UNKNOWN)  # the process itself finds the same
     if why:
@@ -76,7 +77,7 @@ def begin(
     return Outcome(runs_again=True)
 
 
-def _begin(step, tries, down, losses):
+def _begin(step, tries, down, losses, holds):
     """(have the ranks voted, why the window does not run again or "")."""
     session, optimizer, alarm, vote = step.session, step.optimizer, step.alarm, step.vote
     why, jumps, over, left_out = _native.rewind_way(optimizer, tries)
@@ -126,7 +127,9 @@ def _begin(step, tries, down, losses):
         if rehearsed is not None:  # in the process itself
             outcome, counted, other = rehearsed
             if outcome in (fork_dry_run.ASTRAY, fork_dry_run.OTHER) and not down and (earlier := ledger.down(counted)):
-                return _begin(dataclasses.replace(step, expected=expected), tries, earlier, losses)
+                return _begin(dataclasses.replace(step, expected=expected), tries, earlier, losses, holds)
+            if outcome == fork_dry_run.OTHER and not holds and ledger.written_between_steps():
+                return _begin(dataclasses.replace(step, expected=expected), tries, down, losses, True)
             if outcome == fork_dry_run.OTHER:
                 return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
             if outcome in NOT_SO:
@@ -136,7 +139,7 @@ def _begin(step, tries, down, losses):
         "sinks": held,
         "expected": expected,
         "optimizer": optimizer,
-        "isolation": IsolatedRun(ledger),
+        "isolation": IsolatedRun(ledger, ledger.written_between_steps() if holds else ()),
         "grads": grads,
         "weights": weights,
         "left_out": left_out,
@@ -149,6 +152,7 @@ def _begin(step, tries, down, losses):
         "named": named,
         "vote": vote,
         "counts_down": bool(down),
+        "holds": holds,
         "losses": losses,
         "since": since,
     }

@@ -128,6 +128,7 @@ class Rewound:
             + together
             + "and run again in place"
             + (", what it counts set back" if pending["counts_down"] else "")
+            + (", what it writes between two steps held" if pending["holds"] else "")
             + (", eagerly instead of compiled" if eager else "")
             + written_twice(twice)
         )

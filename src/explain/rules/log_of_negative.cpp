@@ -5,6 +5,7 @@
 #include "explain/edits.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
+#include "explain/spectrum.h"
 
 namespace finitude::explain {
 namespace {
@@ -20,12 +21,20 @@ std::optional<Domain> domain_of(const std::string& name) {
   return std::nullopt;
 }
 
-// torch.logdet computes log |det| and the sign, and puts NaN where the sign is negative.
-bool within_logdet(const Scene& s) {
+// torch.logdet computes log |det| and the sign, and puts NaN where the sign is negative. kNone: the birth is in none.
+record::OpId around_logdet(const Scene& s) {
   record::OpId id = s.birth.op;
   for (int depth = 0; id < s.trace.ops.size() && depth < 8; ++depth, id = s.trace.ops[id].parent)
-    if (plain_name(s.trace.ops[id].name) == "logdet") return true;
-  return false;
+    if (plain_name(s.trace.ops[id].name) == "logdet") return id;
+  return record::kNone;
+}
+
+// The sign of a determinant that is zero up to rounding is chance.
+Finding of_singular(const Scene& s, const Spectrum& spectrum, sense::DType dtype) {
+  std::string fix = "add a small multiple of the identity to the matrix (C + eps * I)";
+  if (spectrum.rank_at_most > 0) fix += ", or use more samples than it has dimensions";
+  return finding(s, "degenerate-linalg", kScorePoint + 40,
+                 "logdet: the sign is that of rounding, and it is negative: " + reported(spectrum, dtype), fix);
 }
 
 class LogOfNegative : public Rule {
@@ -35,12 +44,14 @@ class LogOfNegative : public Rule {
   std::optional<Finding> judge(const Evidence& evidence) const override {
     const Scene s(evidence);
     if (!s.op) return std::nullopt;
-    if (within_logdet(s) && !s.backward) {
+    if (const record::OpId logdet = around_logdet(s); logdet != record::kNone && !s.backward) {
       const auto* bad = bad_output(*s.op);
       if (!bad || bad->health.nan == 0) return std::nullopt;
+      const auto spectrum = logarithmic_determinant(s.trace, logdet);
       Finding result =
-          finding(s, "log-of-negative", kScoreOneMeaning, "logdet of a matrix whose determinant is negative",
-                  "torch.linalg.slogdet(W)[1], or a parametrisation with a positive determinant");
+          spectrum ? of_singular(s, *spectrum, bad->dtype)
+                   : finding(s, "log-of-negative", kScoreOneMeaning, "logdet of a matrix whose determinant is negative",
+                             "torch.linalg.slogdet(W)[1], or a parametrisation with a positive determinant");
       conclude(result, true);
       return result;
     }
