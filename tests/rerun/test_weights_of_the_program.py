@@ -1,12 +1,11 @@
-"""Parameters that the program itself writes after a step: a second run in place would begin with what the first has
-written, and write it once more. It is not taken for the same step, and the weights are as they were when the step was
-stopped."""
+"""Parameters, and averages of them, that the program itself writes after a step: a second run in place writes them once
+more, but reads them as the first run did. The weights are as they were when the step was stopped."""
 
 import pytest
 
 import helpers
 
-# Weights that shrink after each step, by hand; the loss alone, or all gradients, or one of them turn bad at step 4.
+# Weights that the program shrinks after each step; the loss alone, or all gradients, or one of them turn bad at step 4.
 DECAYED = """
 import torch
 torch.manual_seed(0)
@@ -51,10 +50,16 @@ def test_stopped_step_leaves_the_weights_unchanged(tmp_path, bad, shrink):
     assert (alarm["weights"], alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (
         "clean",
         "persistent",
-        "restart",
+        "rewind",
         True,
     ), got.text()
-    assert "the program itself writes weight" in alarm["rerun_text"], alarm["rerun_text"]
+    assert "what it writes between two steps held" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+def test_weights_in_other_memory_after_each_step_are_not_held(tmp_path):
+    got = _run(tmp_path, WHOLE, shrink="data = p.data * 0.5")
+    alarm = got.the_alarm()
+    assert (alarm["weights"], alarm["rerun_by"], alarm["rerun_verified"]) == ("clean", "restart", True), got.text()
 
 
 @pytest.mark.fast
@@ -180,7 +185,8 @@ def test_tensors_made_in_inference_mode_are_no_obstacle(tmp_path):
     assert (got.code, alarm["step"], alarm["rerun"], alarm["weights"]) == (1, 4, "persistent", "clean"), got.text()
 
 
-# Only a second process can explain these steps: the weights shrink by hand, and each bad step is of a kind of its own.
+# Only a second process can explain these steps: the weights are in other memory after each, and each bad step is of a
+# kind of its own.
 TWICE = """
 import torch
 torch.manual_seed(0)
@@ -202,7 +208,7 @@ for k, x in enumerate(torch.rand(9, 6, 5)):
         print("stopped", k)
     with torch.no_grad():
         for p in net.parameters():
-            p.mul_(0.5)
+            p.data = p.data * 0.5
     print(k, loss.item(), net.weight.sum().item(), opt.param_groups[0]["lr"])
 """
 

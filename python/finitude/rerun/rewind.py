@@ -66,7 +66,8 @@ def begin(
     """Puts the window's start back: returning from the vetoed call runs it again. step: of an optimizer.
     Its `expected` is given where the open window no longer has the expected values. tries: so many ways went wrong.
     down: counts objects of the program down (Ledger.down). losses: of the first run, where the window has others by
-    now. holds: tensors that are written between two steps are read as they are now (Ledger.written_between_steps)."""
+    now. holds: weights, and tensors that are written between two steps (Ledger.written_between_steps), are read as they
+    are now."""
     done, why = _begin(step, tries, down, losses, holds)
     if why and fork_dry_run.is_under_way():
         fork_dry_run.end(fork_dry_run.UNKNOWN)  # the process itself finds the same
@@ -120,26 +121,27 @@ def _begin(step, tries, down, losses, holds):
             stepping,
             ledger,
             losses if compares_losses else None,
-            lambda: ledger.ruined() or weights.changed(),
-            lambda: OTHER_NUMBERS if compares_data and drawn != rng_generators.sums() else "",
+            lambda: ledger.ruined() or (holds or jumps) and weights.changed(),
+            lambda: _other_begin(weights) or (OTHER_NUMBERS if compares_data and drawn != rng_generators.sums() else ""),
             lambda: incident.other_values(named) if compares_data else (),
         ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
         if rehearsed is not None:  # in the process itself
             outcome, counted, other = rehearsed
             if outcome in (fork_dry_run.ASTRAY, fork_dry_run.OTHER) and not down and (earlier := ledger.down(counted)):
                 return _begin(dataclasses.replace(step, expected=expected), tries, earlier, losses, holds)
-            if outcome == fork_dry_run.OTHER and not holds and ledger.written_between_steps():
+            if outcome == fork_dry_run.OTHER and not holds:
                 return _begin(dataclasses.replace(step, expected=expected), tries, down, losses, True)
             if outcome == fork_dry_run.OTHER:
                 return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
             if outcome in NOT_SO:
                 return False, way + NOT_SO[outcome]
+    held = [*ledger.written_between_steps(), *(() if jumps else params)] if holds else ()
     pending: Pending = {
         "alarm": alarm,
         "sinks": held,
         "expected": expected,
         "optimizer": optimizer,
-        "isolation": IsolatedRun(ledger, ledger.written_between_steps() if holds else ()),
+        "isolation": IsolatedRun(ledger, held),
         "grads": grads,
         "weights": weights,
         "left_out": left_out,
@@ -168,6 +170,11 @@ def _begin(step, tries, down, losses, holds):
             session.holds.release,
         )
         raise
+
+
+def _other_begin(weights):
+    written = weights.changed()
+    return f"the second run began with what the program itself writes into {', '.join(written[:3])}" if written else ""
 
 
 def _go_back(step, down, pending, params):
