@@ -232,7 +232,7 @@ def watch(
         dump: "statistics" of each operator, "checksums" or "tensors" of each module, written to the folder of the run
             for chosen steps (none).
         dump_steps: which steps: "10", "10-20", "every=100", "next=3", with commas ("every=100").
-        dump_only: what of them: "module=encoder.*,op=mm,phase=backward,rank=0,micro-batch=0" (all).
+        dump_only: what of them: "module=encoder.*,op=mm,phase=backward,rank=0,micro-batch=0" (all; docs/dump.md).
         dump_mb: size in MB of all dumps of a process; 0: no limit (1024).
         dump_control: a TOML file with dump, steps and only, read again when it changes while training runs (none).
         golden: dumps of another run (a file, a folder of them, or a run): its steps are dumped in this run too and

@@ -1,5 +1,7 @@
 #include "bindings/standby_python.h"
 
+#include <ATen/record_function.h>
+
 #include <memory>
 #include <string>
 
@@ -76,7 +78,14 @@ void define_standby(py::module_& m) {
   m.def("last_step_name", [](py::handle tensor, const std::string& kind, const std::string& name) {
     last_step_name(tensor.ptr(), kind, name);
   });
-  m.def("last_step_ops", &last_step_ops);
+  m.def("last_step_ops", &last_step_ops, py::arg("most"), py::arg("stacks") = false);
+  m.def("take_ops", &take_ops);
+  // Are operators of this thread reported to observers from here on? Returns whether they were.
+  m.def("observe_operators", [](bool on) {
+    const bool before = at::isRecordFunctionEnabled();
+    at::enableRecordFunction(on);
+    return before;
+  });
 }
 
 }  // namespace finitude::bindings

@@ -240,7 +240,9 @@ std::string counted(std::uint64_t n, std::string_view singular) {
 
 std::string zeros_of(const Operand& operand) {
   if (is_integral(operand)) return "an integer zero";
-  return counted(operand.zeros(), "zero") + " among " + counted(operand.numel(), "value");
+  const bool parts = sense::info(operand.dtype()).reals_per_element == 2;  // statistics count them one by one
+  return counted(operand.zeros(), "zero") + " among " +
+         (parts ? std::to_string(operand.numel()) + " real and imaginary parts" : counted(operand.numel(), "value"));
 }
 
 std::string at_rows(const locate::Birth& birth) {

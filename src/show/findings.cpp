@@ -337,7 +337,7 @@ std::size_t depth_of(const record::Trace& trace, const record::Op& op) {
   return depth;
 }
 
-json op_table(const record::Trace& trace, std::size_t max_ops) {
+json op_table(const record::Trace& trace, std::size_t max_ops, bool stacks) {
   static constexpr const char* kPhases[] = {"forward", "backward", "optimizer", "data"};
   json ops = json::array();
   for (const record::Op& op : trace.ops) {
@@ -352,6 +352,10 @@ json op_table(const record::Trace& trace, std::size_t max_ops) {
     row["file"] = frame ? frame->file : "";
     row["line"] = frame ? frame->line : 0;
     row["module"] = frame ? trace.stacks[op.stack].module : "";
+    if (stacks && frame != nullptr) {
+      for (const record::Frame& one : trace.stacks[op.stack].frames)
+        row["stack"].push_back(one.file + ":" + std::to_string(one.line) + " in " + one.function);
+    }
     double in = 0, out = 0;
     bool bad = false, ranged = true;
     for (const auto& use : op.inputs) {

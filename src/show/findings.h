@@ -17,7 +17,8 @@ nlohmann::json statistics(const record::TensorUse& use);
 nlohmann::json birth(const record::Trace& trace, const locate::Birth& birth);
 // {births, cause, fix, path} of one alarm.
 nlohmann::json findings(const record::Trace& trace, const locate::Located& located, const explain::Finding& finding);
-// Every op with its statistics and the growth of its output over its largest input.
-nlohmann::json op_table(const record::Trace& trace, std::size_t max_ops);
+// Every op with its statistics and the growth of its output over its largest input. stacks: also with all frames of the
+// program that led there, "train.py:12 in forward", the innermost first.
+nlohmann::json op_table(const record::Trace& trace, std::size_t max_ops, bool stacks = false);
 
 }  // namespace finitude::show

@@ -221,6 +221,7 @@ const Shape kTracedOp{{{"op", kText, true},
                        {"view", kBool},
                        {"allocates", kBool},
                        {"random", kBool},
+                       {"stack", kArray, false, {}, nullptr, kText},
                        {"scalars", kArray, false, {}, &kScalar}}};
 const Shape kTrace{{{"ops", kArray, true, {}, &kTracedOp}}};
 const Shape kUnderWay{{{"pid", kCount, true}, {"start", kCount}, {"machine", kText}}};

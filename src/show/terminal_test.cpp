@@ -47,6 +47,12 @@ TEST(Terminal, LossAlarmWithForwardBirth) {
   EXPECT_THAT(out, HasSubstr("capsule finitude-runs/2026-03-02T09-14-05/step-000412 finitude replay finitude-runs/"));
 }
 
+TEST(Terminal, CountsOfComplexTensorsAreOfTheirParts) {
+  nlohmann::json report = sample("loss_forward");
+  report["alarms"][0]["births"][0]["inputs"][0]["dtype"] = "complex64";
+  EXPECT_THAT(joined(shown(report)), HasSubstr("3 zeros at rows 4, 9, 31 of 320 real and imaginary parts"));
+}
+
 TEST(Terminal, LineNamedByAFixIsPrintedOnce) {
   nlohmann::json report = sample("loss_forward");
   for (const char* named : {"take it out at model.py:86 first", "take it out (model.py:86)"}) {

@@ -141,6 +141,8 @@ std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_
     out[before] += " " + rows;
   else if (!rows.empty())
     out.push_back(rows);
+  if (out.size() > before && text(statistics, "dtype").starts_with("complex"))
+    out.push_back("of " + grouped(numel) + " real and imaginary parts");
   const std::string said = text(statistics, "text");
   if (!said.empty()) out.push_back(said);
   return out;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "locate/script_nodes.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
@@ -35,6 +36,11 @@ struct LastStep {
   record::Trace trace;
   std::unordered_map<c10::StorageImpl*, Named> names;
 };
+
+// Invalid UTF-8, as in the name of a file, is replaced: dump() would throw.
+std::string ops_text(const record::Trace& trace, std::size_t most, bool stacks) {
+  return show::op_table(trace, most, stacks).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 LastStep& last() {
   static LastStep* step = new LastStep();  // leaked on purpose: may be used until the process is gone
@@ -99,10 +105,14 @@ void last_step_forget_gone() {
   std::erase_if(last().names, [](const auto& n) { return n.second.memory.expired(); });
 }
 
-// Invalid UTF-8, as in the name of a file, is replaced: dump() would throw.
-std::string last_step_ops(std::size_t most) {
-  if (!last().any) return "";
-  return show::op_table(last().trace, most).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+std::string last_step_ops(std::size_t most, bool stacks) {
+  return last().any ? ops_text(last().trace, most, stacks) : "";
+}
+
+std::string take_ops(std::size_t most, bool stacks) {
+  record::Trace trace = observe::Tracer::get().take_trace();
+  locate::split_script_nodes(&trace);
+  return ops_text(trace, most, stacks);
 }
 
 }  // namespace finitude::bindings

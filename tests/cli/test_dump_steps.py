@@ -42,7 +42,7 @@ def dumped(folder, *options, **env):
     """{number of the step: its records}, and the run."""
     folder.mkdir(exist_ok=True)
     got = helpers.run(folder, TRAINS, "--runs", "runs", *options, env=env)
-    files = sorted(folder.glob("runs/*/dumps/step-*.json"))
+    files = sorted(folder.glob("runs/*/dumps/step-[0-9][0-9][0-9][0-9][0-9][0-9].json"))
     return {int(f.stem[5:]): json.loads(f.read_text())["trace"]["ops"] for f in files}, got
 
 
@@ -73,6 +73,61 @@ def test_a_filter_that_fits_nothing_is_named(tmp_path):
 def test_a_filter_of_modules_that_fits_nothing_is_named(tmp_path):
     steps, got = dumped(tmp_path / "a", "--dump", "checksums", "--dump-steps", "2", "--dump-only", "module=heat")
     assert steps == {2: []} and "module=heat fits nothing in step 2; there are: Net.encoder.0, " in got.err, got.err
+
+
+def test_from_one_module_to_another_with_operators_and_stacks(tmp_path):
+    only = "scope=encoder.1..head,rows=1:3"
+    options = "--dump", "tensors+operators+stacks", "--dump-steps", "2", "--dump-only", only
+    plain = helpers.plain(tmp_path, helpers.write_script(tmp_path, TRAINS))
+    steps, got = dumped(tmp_path / "a", *options)
+    assert got.out == plain.out, got.text()
+    calls = [(r["module"], r["phase"]) for r in steps[2] if r["op"] != "parameter"]
+    forward = ["Net.encoder.1", "Net.head"]  # neither Net, which begins before, nor Net.encoder.0
+    assert calls == [(m, "forward") for m in forward] + [(m, "backward") for m in reversed(forward)], calls
+    assert {r["outputs"][0]["arg"] for r in steps[2] if r["op"] == "parameter"} == {
+        "head.weight.grad",
+        "head.bias.grad",
+    }
+    head = next(r for r in steps[2] if r["module"] == "Net.head")
+    assert head["inputs"][0]["shape"] == [2, 8] and head["parameters"][0]["shape"] == [1, 8]
+    assert [frame.partition(" in ")[2] for frame in head["stack"]][:2] == ["forward", "<module>"], head["stack"]
+    (file,) = tmp_path.glob("a/runs/*/dumps/step-000002-operators.json")
+    operators = json.loads(file.read_text())["trace"]["ops"]
+    assert {op["module"] for op in operators} == set(forward) and {op["phase"] for op in operators} >= {"forward"}
+    assert not any(op["op"] == "aten::detach" and op["phase"] == "forward" for op in operators)  # ours
+    assert all("forward" in op["stack"][0] for op in operators if op["phase"] == "forward"), operators[0]
+    assert helpers.finitude(tmp_path, "diff", str(file), str(file)).code == 0
+    values = next(tmp_path.glob("a/runs/*/dumps/step-000002.json"))
+    assert helpers.finitude(tmp_path, "diff", str(values), str(values)).code == 0
+
+
+def test_a_scope_of_operators_and_one_that_is_not_there(tmp_path):
+    options = "--dump", "statistics", "--dump-steps", "2", "--dump-only"
+    steps, _ = dumped(tmp_path / "a", *options, "scope=encoder.0..encoder.1,phase=forward")
+    assert {op["module"] for op in steps[2]} == {"Net.encoder.0", "Net.encoder.1"}
+    steps, got = dumped(tmp_path / "b", *options, "scope=encoder.0..tail")
+    assert "--dump-only module=tail fits nothing in step 2; there are: Net.encoder.0, " in got.err, got.err
+
+
+@pytest.mark.parametrize(
+    "kind, only, word",
+    [
+        ("statistics+operators", "", "statistics are of operators already"),
+        ("off+stacks", "", "is one of statistics"),
+        ("tensors+values", "", "+operators or +stacks can be added"),
+        ("tensors", "scope=encoder", "FIRST..LAST"),
+        ("tensors", "rows=4:2", "FIRST:END"),
+    ],
+)
+def test_what_cannot_be_dumped_is_refused(kind, only, word):
+    with pytest.raises(ValueError, match=re.escape(word)):
+        dump_plan.parse(kind, "0", only)
+
+
+def test_rows_of_operators_are_at_odds():
+    asked = {"dump": "statistics", "dump_only": "rows=0:2"}
+    assert "of whole tensors" in config.at_odds(config.load(asked, environ={}))[0]
+    assert not config.at_odds(config.load({**asked, "dump": "checksums+operators"}, environ={}))
 
 
 def test_a_watch_that_ends_within_a_dumped_step(tmp_path, monkeypatch):

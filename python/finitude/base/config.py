@@ -271,6 +271,8 @@ def at_odds(config: Config) -> list[str]:
         lines.append("--rollback-skip-rows has no effect without --on-alarm rollback and --rollback-every")
     if config.redact and (config.dump or config.dump_control or config.golden):
         lines.append("--dump writes nothing with --redact: statistics are values")
+    if config.dump.startswith("statistics") and "rows=" in config.dump_only:
+        lines.append("--dump-only rows= has no effect with --dump statistics: those of operators are of whole tensors")
     if config.verify and (config.level != "gate" or config.tape_every):
         lines.append("--verify computes no step twice with --tape-every, --level tape or --level trace")
     if config.capsule_of_step and not keeps_step(config):

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 KINDS = ("statistics", "checksums", "tensors")
+OPERATORS, STACKS = "operators", "stacks"  # what may be added to a kind: "tensors+operators+stacks"
 PHASES = ("forward", "backward", "optimizer", "data")
-KEYS = ("module", "op", "phase", "rank", "micro-batch")
+KEYS = ("module", "scope", "op", "phase", "rank", "micro-batch", "rows")
 PATTERNS = ("module", "op")  # a value is a pattern; of the other keys a word or number
+NOT_OF_RECORDS = ("scope", "rank", "rows")  # which of the records they choose depends on more than the record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,27 +36,92 @@ class Steps:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """kind "": nothing is dumped. only: for each key the values of which one has to fit."""
+    """kind "": nothing is dumped. with_operators: beside what modules do. with_stacks: each record names all frames.
+    only: for each key the values of which one has to fit."""
 
     kind: str = ""
     steps: Steps = Steps((), ())
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    with_operators: bool = False
+    with_stacks: bool = False
+
+    def scope(self) -> tuple[str, str] | None:
+        """The modules with which it begins and ends, in the order of their calls."""
+        found = next((values[-1] for key, values in self.only if key == "scope"), None)
+        if found is None:
+            return None
+        first, _, last = found.partition("..")
+        return first, last
+
+    def rows(self) -> tuple[int, int] | None:
+        """Of the first dimension: from the one up to before the other."""
+        found = next((values[-1] for key, values in self.only if key == "rows"), None)
+        if found is None:
+            return None
+        first, _, end = found.partition(":")
+        return int(first), int(end)
 
     def takes_rank(self, rank: int) -> bool:
         return all(key != "rank" or str(rank) in values for key, values in self.only)
 
     def takes(self, record: Mapping[str, Any]) -> bool:
         """record: of an operator or a module's call, with "module", "op", "phase" and "micro_batch"."""
-        return all(key == "rank" or _fits(key, values, record) for key, values in self.only)
+        return all(key in NOT_OF_RECORDS or _fits(key, values, record) for key, values in self.only)
 
     def unmatched(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Each "key=value" that fits none of the records."""
-        return [
-            f"{key}={value}"
-            for key, values in self.only
-            for value in values
-            if key != "rank" and not any(_fits(key, (value,), record) for record in records)
-        ]
+        wanted = [(key, value) for key, values in self.only for value in values if key not in NOT_OF_RECORDS]
+        wanted += [("module", end) for end in self.scope() or ()]
+        return [f"{key}={value}" for key, value in wanted if not any(_fits(key, (value,), r) for r in records)]
+
+
+class Scope:
+    """From the call of one module to the return of another, in the order in which a step calls them; again where the
+    first is called again. Without ends all is inside."""
+
+    def __init__(self, ends: tuple[str, str] | None):
+        self._ends, self._is_inside = ends, ends is None
+        self._modules: set[str] = set()  # that were called inside, as a record names them
+
+    def begins(self, module: str) -> bool:
+        """A call of it begins: is it inside?"""
+        if self._ends is not None and _fits("module", (self._ends[0],), {"module": module}):
+            self._is_inside = True
+        if self._is_inside:
+            self._modules.add(module)
+        return self._is_inside
+
+    def ends(self, module: str) -> None:
+        """A call of it has returned."""
+        if self._ends is not None and _is_module(self._ends[1], module):
+            self._is_inside = False
+
+    def has_below_root(self, module: str) -> bool:
+        """Was that module called inside? module: its name in the model, "" for the model itself."""
+        return self._ends is None or any(m.partition(".")[2] == module for m in self._modules)
+
+    def of_operators(self, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Of the operators of a step, in order, those inside; those of backward belong to the module they derive."""
+        if self._ends is None:
+            return list(records)
+        is_last, inside = False, []
+        for record in records:
+            module = str(record.get("module", ""))
+            if record.get("phase") == "forward" and module:
+                is_now_last = _fits("module", (self._ends[1],), record)
+                if is_last and not is_now_last:
+                    self._is_inside = False
+                is_last = self.begins(module) and is_now_last
+                if self._is_inside:
+                    inside.append(record)
+            elif record.get("phase") != "forward" and module in self._modules:
+                inside.append(record)
+        return inside
+
+
+def _is_module(pattern, module):
+    """Is it that module itself, not one inside of it?"""
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (module, module.partition(".")[2]))
 
 
 def _fits(key, values, record):
@@ -72,8 +139,14 @@ def _fits(key, values, record):
 
 def check_kind(kind: str) -> None:
     """Raises ValueError."""
-    if kind not in ("", "off", *KINDS):
+    base, *more = kind.split("+")
+    if base not in ("", "off", *KINDS) or more and base not in KINDS:
         raise ValueError(f"is one of {', '.join(KINDS)}, off, not {kind!r}")
+    for word in more:
+        if word not in (OPERATORS, STACKS):
+            raise ValueError(f"{base}+{word}: +{OPERATORS} or +{STACKS} can be added")
+    if OPERATORS in more and base == "statistics":
+        raise ValueError("statistics are of operators already; +operators is for checksums and tensors")
 
 
 def parse_steps(text: str, now: int = 0) -> Steps:
@@ -108,13 +181,25 @@ def parse_only(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
             raise ValueError(f"{part!r}: takes KEY=VALUE with the keys {', '.join(KEYS)}")
         if key == "phase" and value not in PHASES:
             raise ValueError(f"phase is one of {', '.join(PHASES)}, not {value!r}")
+        if key == "scope" and not re.fullmatch(r".+\.\..+", value):
+            raise ValueError(f"scope takes FIRST..LAST, two modules in the order of their calls, not {value!r}")
+        if key == "rows" and not _is_range(value):
+            raise ValueError(f"rows takes FIRST:END, as rows=0:4 for the first four, not {value!r}")
         if key in ("rank", "micro-batch") and not re.fullmatch("[0-9]{1,9}", value):
             raise ValueError(f"{key} takes a number, not {value!r}")
         only.setdefault(key, []).append(value)
     return tuple((key, tuple(values)) for key, values in only.items())
 
 
+def _is_range(text):
+    found = re.fullmatch("([0-9]{1,9}):([0-9]{1,9})", text)
+    return found is not None and int(found[1]) < int(found[2])
+
+
 def parse(kind: str, steps: str, only: str, now: int = 0) -> Plan:
     """now: number of the step that comes next. Raises ValueError."""
     check_kind(kind)
-    return Plan(kind if kind in KINDS else "", parse_steps(steps, now), parse_only(only))
+    base, *more = kind.split("+")
+    return Plan(
+        base if base in KINDS else "", parse_steps(steps, now), parse_only(only), OPERATORS in more, STACKS in more
+    )

@@ -169,10 +169,13 @@ options of run:
   --dump statistics|checksums|tensors   write to dumps/ of the run folder,
                   for chosen steps: statistics of all that each operator reads
                   and writes; or checksums or values of what each module takes
-                  and returns, and of gradients (none; docs/dump.md)
+                  and returns, and of gradients; +operators: of both; +stacks:
+                  with all frames of the program (none; docs/dump.md)
   --dump-steps STEP,...   which steps: 10, 10-20, every=N, next=N (every=100)
   --dump-only KEY=VALUE,...   what of them: module=PATTERN, op=PATTERN,
-                  phase=forward|backward|optimizer, rank=N, micro-batch=N (all)
+                  scope=FIRST..LAST (modules, as they are called),
+                  phase=forward|backward|optimizer, rank=N, micro-batch=N,
+                  rows=FIRST:END (of what modules take and return) (all)
   --dump-mb N     all dumps of a process in MB; 0: no limit (1024)
   --dump-control FILE   a TOML file with dump, steps and only; it is read again
                   when it changes while the training runs

@@ -12,6 +12,7 @@ from torch.nn.modules import module as torch_module
 
 from .. import _native
 from ..base import compat
+from ..base.dump_plan import Scope
 from ..base.plain_json import number
 from . import optimizer_members, sharding
 from .state_format import DTYPES, content
@@ -19,9 +20,10 @@ from .tensor_stats import statistic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from ..base.dump_plan import Plan
     from ..base.types import Module, Optimizer, Tensor
 
 MOST_DEPTH = 6  # of containers in arguments and results
@@ -30,14 +32,15 @@ MOST_DEPTH = 6  # of containers in arguments and results
 class ModuleCalls:
     """The calls of one step. `begin` and `end` put the hooks in place and take them out."""
 
-    def __init__(self, in_guard: Callable[..., Any], keeps_values: bool, takes: Callable[[dict[str, Any]], bool]):
-        """in_guard: calls what it is given, and notes an internal failure. takes: is a record wanted?"""
-        self._in_guard, self._keeps_values, self._takes_record = in_guard, keeps_values, takes
+    def __init__(self, in_guard: Callable[..., Any], plan: Plan):
+        """in_guard: calls what it is given, and notes an internal failure. plan: what is wanted."""
+        self._in_guard, self._plan, self._scope = in_guard, plan, Scope(plan.scope())
+        self._rows = plan.rows()
         self.records: list[dict[str, Any]] = []
         self.seen: list[dict[str, Any]] = []  # the same of all calls, wanted or not, without what they hold
         self.values: dict[str, Tensor] = {}
         self.bytes = 0
-        self._running: list[tuple[Module, str, tuple[str, int]]] = []  # modules whose forward runs; where it was called
+        self._running: list[_Running] = []  # modules whose forward runs
         self._counts: dict[str, int] = {}
         self._handles: list[Any] = []
         self._backwards = _native.counters()["backward_calls"]  # before the step
@@ -58,8 +61,11 @@ class ModuleCalls:
     def add_gradients(self, optimizer: Optimizer) -> None:
         """Of the parameters of an optimizer, as they were when its step began."""
         for name, parameter in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
-            if parameter.grad is not None:
+            if parameter.grad is not None and self._is_in_scope(name):
                 self._add_record(_Call("", "parameter", "backward", 0), [], [(f"{name}.grad", parameter.grad)], "")
+
+    def _is_in_scope(self, parameter):
+        return self._scope.has_below_root(parameter.rpartition(".")[0])
 
     # -- hooks ------------------------------------------------------------------------------------
 
@@ -74,27 +80,34 @@ class ModuleCalls:
             self._in_guard(self._close_one, module, args, kwargs, rest[-1])
 
     def _open_one(self, module):
-        self._running.append((module, self._path_of(module), _called_at()))
+        path = self._path_of(module)
+        self._running.append(_Running(module, path, _called_at(self._plan.with_stacks), self._scope.begins(path)))
 
     def _path_of(self, module):
         if not self._running:
             return type(module).__name__
-        parent, name, _ = self._running[-1]
-        own = next((n for n, m in parent.named_modules() if m is module), type(module).__name__)
-        return f"{name}.{own}"
+        parent = self._running[-1]
+        own = next((n for n, m in parent.module.named_modules() if m is module), type(module).__name__)
+        return f"{parent.path}.{own}"
 
     def _close_one(self, module, args, kwargs, output):
         while self._running:  # a forward that raised may have left its own
-            known, name, place = self._running.pop()
-            if known is module:
+            one = self._running.pop()
+            if one.module is module:
                 break
         else:
+            return
+        name = one.path
+        self._scope.ends(name)
+        if not one.is_in_scope:
+            self.seen.append(_Call(name, type(module).__name__, "forward", 0)._asdict())
             return
         number = self._counts[name] = self._counts.get(name, -1) + 1
         key = f"{name}#{number}" if number else name
         outputs = list(_named(output, "output"))
         micro_batch = _native.counters()["backward_calls"] - self._backwards
-        call = _Call(name, type(module).__name__, "forward", micro_batch, number, *place)
+        file, line, stack = one.called_at
+        call = _Call(name, type(module).__name__, "forward", micro_batch, number, file, line, stack)
         inputs = [*_named(args, "input"), *_named(kwargs, "input")]
         self._add_record(call, inputs, outputs, key, module)
         call = call._replace(phase="backward")
@@ -110,21 +123,45 @@ class ModuleCalls:
 
     def _add_record(self, call, inputs, outputs, key, module=None):
         record: dict[str, Any] = {**call._asdict(), "depth": 0, "inputs": [], "outputs": []}
+        if not call.stack:
+            del record["stack"]
         self.seen.append(call._asdict())
-        if not self._takes_record(record):
+        if not self._plan.takes(record):
             return
+        observed = _native.observe_operators(False)  # ours are none of the program's
+        try:
+            self._fill(record, call.op, inputs, outputs, key, module)
+        finally:
+            _native.observe_operators(observed)
+        self.records.append(record)
+
+    def _fill(self, record, op, inputs, outputs, key, module):
         for which, tensors in (("inputs", inputs), ("outputs", outputs)):
-            for arg, tensor in tensors:
+            for arg, whole in tensors:
+                tensor = whole if op == "parameter" else self._chosen_rows(whole)
                 if (one := _statistics(arg, tensor)) is None:
                     continue
                 record[which].append(one)
-                if self._keeps_values and tensor.dtype in DTYPES:
+                if self._plan.kind == "tensors" and tensor.dtype in DTYPES:
                     local = sharding.local_part(tensor)
                     self.values[f"{key}.{arg}" if key else arg] = local.cpu().clone()
                     self.bytes += local.numel() * local.element_size()
         if module is not None:
             record.update(_own_state(module))
-        self.records.append(record)
+
+    def _chosen_rows(self, tensor):
+        """Of a tensor with enough rows; others are taken whole."""
+        if self._rows is None or tensor.dim() == 0 or not sharding.is_plain(tensor):
+            return tensor
+        first, end = self._rows
+        return tensor.detach()[first:end] if tensor.shape[0] >= end else tensor
+
+
+class _Running(NamedTuple):
+    module: Module
+    path: str
+    called_at: tuple[str, int, list[str]]
+    is_in_scope: bool
 
 
 class _Call(NamedTuple):
@@ -137,11 +174,17 @@ class _Call(NamedTuple):
     call: int = 0  # of this module within the step
     file: str = ""  # of the user's code, that called it
     line: int = 0
+    stack: Sequence[str] = ()  # all frames of the user's code, the innermost first, where they were asked for
 
 
-def _called_at():
-    frame = next(optimizer_members.user_frames(sys._getframe(2)), None)
-    return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+def _called_at(with_stack):
+    """(file, line, stack) of the user's code."""
+    frames = list(optimizer_members.user_frames(sys._getframe(2))) if with_stack else []
+    frame = frames[0] if frames else next(optimizer_members.user_frames(sys._getframe(2)), None)
+    if frame is None:
+        return "", 0, []
+    stack = [f"{f.f_code.co_filename}:{f.f_lineno} in {f.f_code.co_name}" for f in frames]
+    return frame.f_code.co_filename, frame.f_lineno, stack
 
 
 def _own_state(module):

@@ -122,7 +122,9 @@ def _begin(step, tries, down, losses, holds):
             ledger,
             losses if compares_losses else None,
             lambda: ledger.ruined() or (holds or jumps) and weights.changed(),
-            lambda: _other_begin(weights) or (OTHER_NUMBERS if compares_data and drawn != rng_generators.sums() else ""),
+            lambda: (
+                _other_begin(weights) or (OTHER_NUMBERS if compares_data and drawn != rng_generators.sums() else "")
+            ),
             lambda: incident.other_values(named) if compares_data else (),
         ).hold(sys._getframe(), session.report.seconds() / max(1, _native.counters()["steps"]))
         if rehearsed is not None:  # in the process itself

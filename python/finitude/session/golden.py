@@ -3,6 +3,7 @@ while the training continues."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 
@@ -39,7 +40,9 @@ class Golden:
         if not self._files:
             return Plan()
         kind = given.kind or golden_dumps.kind_of(next(iter(self._files.values())))
-        return Plan(kind, Steps(tuple((step, step) for step in sorted(self._files)), ()), given.only)
+        return dataclasses.replace(
+            given, kind=kind, steps=Steps(tuple((step, step) for step in sorted(self._files)), ())
+        )
 
     def compare(self, step: int, file: str) -> None:
         """`file` is written."""

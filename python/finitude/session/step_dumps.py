@@ -121,12 +121,14 @@ class StepDumps:
             )
             return
         self._under_record = step, self._alarms_so_far()
-        if plan.kind == "statistics":
-            if not self._keeps_trace:
-                _native.trace_start()
-        else:
-            self._calls = ModuleCalls(self._in_guard, plan.kind == "tensors", plan.takes)
+        if self._has_operators() and not self._keeps_trace:
+            _native.trace_start()
+        if plan.kind != "statistics":
+            self._calls = ModuleCalls(self._in_guard, plan)
             self._calls.begin()
+
+    def _has_operators(self):
+        return self._plan.kind == "statistics" or self._plan.with_operators
 
     def _alarms_so_far(self):
         return len(self._report.alarms) + self._report.alarms_left_out
@@ -138,22 +140,26 @@ class StepDumps:
         if self._alarms_so_far() != alarms:  # the step ran a second time, and what was recorded is of both
             say(f"finitude: step {step} is not dumped: it is an alarm, and the report has what was found\n")
             return
-        if calls is not None:
-            found, records = calls.seen, calls.records
+        found = self._operators() if self._has_operators() else []
+        inside = dump_plan.Scope(self._plan.scope()).of_operators(found)
+        operators = [record for record in inside if self._plan.takes(record)]
+        seen = [*found, *(calls.seen if calls is not None else ())]
+        for unmatched in self._plan.unmatched(seen) if not self._has_spoken else ():
+            self._say_unmatched(unmatched, step, seen)
+        if calls is None:
+            self._write_dump(step, operators, {})
         else:
-            found = self._operators()
-            records = [record for record in found if self._plan.takes(record)]
-        for unmatched in self._plan.unmatched(found) if not self._has_spoken else ():
-            self._say_unmatched(unmatched, step, found)
-        self._write_dump(step, records, calls.values if calls is not None else {})
+            self._write_dump(step, calls.records, calls.values, operators if self._plan.with_operators else None)
 
     def _operators(self):
+        """The trace of a step is taken, wherever the dump is written."""
+        stacks = self._plan.with_stacks
         if self._keeps_trace:
-            return json.loads(_native.last_step_ops(incident.MAX_OPS) or "[]")
+            return json.loads(_native.last_step_ops(incident.MAX_OPS, stacks) or "[]")
         _native.trace_stop()
-        found = json.loads(_native.analyse("{}", incident.MAX_OPS, False))
+        found = json.loads(_native.take_ops(incident.MAX_OPS, stacks))
         _native.trace_clear()
-        return found.get("ops", [])
+        return found
 
     def _say_unmatched(self, unmatched, step, found):
         key = unmatched.partition("=")[0].replace("-", "_")
@@ -166,7 +172,8 @@ class StepDumps:
 
     # -- files ------------------------------------------------------------------------------------
 
-    def _write_dump(self, step, records, values):
+    def _write_dump(self, step, records, values, operators=None):
+        """operators: for a file of their own, beside that of the modules."""
         folder = self._report.run_directory()
         if folder is None:
             self.is_on = False
@@ -178,6 +185,10 @@ class StepDumps:
         if not pages.write(path, content):
             self.is_on = False
             return
+        if operators is not None:
+            of_operators = json.dumps({**document, "trace": {"ops": operators}}, allow_nan=False).encode()
+            size += len(of_operators)
+            pages.write(path.removesuffix(".json") + "-operators.json", of_operators)
         if values:
             tensors = as_safetensors(values)
             size += len(tensors)
