@@ -194,7 +194,7 @@ GuiltyRows search(const Tape& tape, std::int64_t rows, const Inputs& inputs, con
     }
   }
   if (!filler) {
-    out.why_not = why.empty() ? "it fails with any sample" : why;
+    out.why_not = why.empty() ? "it fails with each of them" : why;
     return out;
   }
   out.filler = *filler;

@@ -21,3 +21,12 @@ def test_line_breaks_and_control_characters_are_removed():
     assert line.isprintable() and line.startswith("step 3: loss is NaN Traceback"), line
     assert "born in aten::log at train.py:11, rows 4, 9; cause: first line second third?[2J fourth (user:mine)" in line
     assert line.endswith(". Report: runs/od d/report.json")
+
+
+def test_a_clause_ends_outside_parentheses():
+    text = "9 bytes changed (bytes 0 to 8, no gap; a multiple of 2.5) between two calls; the second is at x.py:3"
+    alarm = {"step": 3, "optimizer": "SGD", "text": "loss is Inf", "births": [BIRTH], "cause": {**CAUSE, "text": text}}
+    line = one_line.message(Report(alarm), alarm)
+    assert "cause: 9 bytes changed (bytes 0 to 8, no gap; a multiple of 2.5) between two calls (user:mine)" in line
+    alarm["cause"]["text"] = "it is 0.5. The rest (of it; all) follows"
+    assert "cause: it is 0.5 (user:mine)" in one_line.message(Report(alarm), alarm)

@@ -35,6 +35,7 @@ CAUSED_BY_GROWTH = frozenset(
 UNSOUND = 1e3  # times as large as any gradient before
 GROWN = 100.0  # times as large as at the start
 ABOVE_ALL = 10.0  # times the largest weight at the start: a parameter that began tiny may grow far without harm
+GROWN_BY_RATE = 2.0  # as GROWN, where the cause is that the updates are too large
 NO_GRADIENT = 1e10  # is that large in a run that is well
 
 
@@ -67,9 +68,9 @@ def add_to(found: Findings, steps: AppliedSteps) -> None:
     found["cause"]["onsets"] = onsets
 
 
-def _grown(started_with, optimizer):
+def _grown(started_with, optimizer, by_rate=False):
     """(largest factor of any parameter's magnitude since the first step or None, what is unsound of the weights or
-    "")."""
+    ""). by_rate: the updates are known to be too large."""
     if optimizer is None or not (start := started_with.get(id(optimizer))):
         return None, ""
     now = optimizer_members.magnitudes(optimizer)
@@ -78,7 +79,8 @@ def _grown(started_with, optimizer):
             del now[id(p)]
     factors = {p: now[p] / before for p, before in start.items() if before > 0 and p in now}
     largest = max(start.values())
-    above = {p: factor for p, factor in factors.items() if factor >= GROWN and now[p] >= ABOVE_ALL * largest}
+    least, above_all = (GROWN_BY_RATE, 1.0) if by_rate else (GROWN, ABOVE_ALL)
+    above = {p: factor for p, factor in factors.items() if factor >= least and now[p] >= above_all * largest}
     if not above:
         return max(factors.values(), default=None), ""
     worst = max(above, key=above.__getitem__)
@@ -105,9 +107,11 @@ def with_bad_loss(started_with: StartMagnitudes, optimizer: Optimizer) -> str:
 
 
 def add_weights(started_with: StartMagnitudes, optimizer: Optimizer, alarm: Alarm) -> None:
-    """How far the weights have grown since the first step: that they are finite does not make them sound."""
-    alarm["growth"], words = _grown(started_with, optimizer)
-    if words and alarm["weights"] == "clean":
-        alarm["text"] += f"; weights are finite but {words}"
+    """How far the weights have grown since the first step: that they are finite does not make them sound. Weights that
+    too large updates made are not called clean however far they got."""
+    by_rate = (alarm["cause"] or {}).get("class") == "learning-rate"
+    alarm["growth"], words = _grown(started_with, optimizer, by_rate)
+    if (words or by_rate) and alarm["weights"] == "clean":
+        alarm["text"] += "; weights are finite" + (f" but {words}" if words else "")
     elif words:
         alarm["text"] += f"; weights are damaged, and {words}"

@@ -44,8 +44,14 @@ def _others(births):
 
 
 def _clause(text):
-    """The first clause of a text."""
-    text = text.split("; ")[0].split(". ")[0].rstrip(".")
+    """The first clause of a text: up to a semicolon or full stop that no parenthesis encloses."""
+    depth, end = 0, len(text)
+    for at, (one, following) in enumerate(zip(text, text[1:])):
+        depth += (one in "([{") - (one in ")]}" and depth > 0)
+        if one in ";." and following == " " and not depth:
+            end = at
+            break
+    text = text[:end].rstrip(".")
     return text if len(text) <= LONGEST_CLAUSE else text[: LONGEST_CLAUSE - 3].rstrip() + "..."
 
 
