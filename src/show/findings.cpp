@@ -1,6 +1,8 @@
 #include "show/findings.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -277,6 +279,12 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
   }
   if (!located.births.empty()) {
     const locate::Birth& culprit = located.births[0];
+    static constexpr std::array<std::string_view, 5> kSinks = {"loss", "gradient", "parameter", "state", "buffer"};
+    if (!culprit.path.empty() && culprit.sink < trace.sinks.size()) {
+      const record::Sink& sink = trace.sinks[culprit.sink];
+      if (std::ranges::find(kSinks, sink.kind) != kSinks.end())
+        out["births"][0]["sink"] = {{"kind", sink.kind}, {"name", sink.name}};
+    }
     const record::OpId at = culprit.op != record::kNone ? culprit.op : culprit.first_reader;
     if (at < trace.ops.size()) out["micro_batch"] = micro_batch_of(trace, trace.ops[at]);
     for (record::OpId id : culprit.path) {

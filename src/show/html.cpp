@@ -94,7 +94,7 @@ std::string path_section(const Json& report, const Json& alarm) {
     out += "<li>" + element("code", "", text(path[i], "op")) + " " + element("span", "soft", where) + " " +
            element("span", "bad", text(path[i], "text")) + "</li>\n";
   }
-  const Json& sink = at(alarm, "sink");
+  const Json& sink = path_end(alarm);
   const std::string kind = text(sink, "kind"), name = text(sink, "name");
   out += element("li", "", name.empty() || name == kind ? kind : kind + " " + name) + "</ol>";
   return section("Path to the sink", out + more(path.size(), kShownPath));

@@ -174,7 +174,7 @@ Json series(const Json& history, const char* key) {
 }
 
 std::string sink_words(const Json& alarm) {
-  const Json& sink = at(alarm, "sink");
+  const Json& sink = path_end(alarm);
   const std::string kind = text(sink, "kind"), name = text(sink, "name");
   if (kind == "gradient" && !name.empty()) return "gradient of " + name;
   return name.empty() || name == kind ? kind : kind + " " + name;

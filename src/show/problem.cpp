@@ -87,6 +87,7 @@ const Shape kDatum{{{"how", kText, true, "stored|made|read|unknown"},
 const Shape kUserFrame{
     {{"file", kText, true}, {"line", kCount, true}, {"source", kTextOrNull}, {"function", kTextOrNull}}};
 const Shape kAround{{{"first", kCount, true}, {"source", kText, true}}};
+const Shape kSink{{{"kind", kText, true, "loss|gradient|parameter|state|buffer"}, {"name", kTextOrNull, true}}};
 const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|state|communication|memory"},
                     {"op", kTextOrNull, true},
                     {"file", kTextOrNull, true},
@@ -108,6 +109,7 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
                     {"rows_are_samples", kBool},
                     {"samples", kArray, false, {}, nullptr, kCount},
                     {"datum", kObject, false, {}, &kDatum},
+                    {"sink", kObject, false, {}, &kSink},
                     {"around", kObject, false, {}, &kAround}}};
 const Shape kOnset{{{"quantity", kText, true, "loss|gradient|learning-rate"},
                     {"step", kCount, true},
@@ -138,7 +140,6 @@ const Shape kFix{{{"text", kText, true},
                   {"diff", kTextOrNull},
                   {"file", kTextOrNull},
                   {"line", kCountOrNull}}};
-const Shape kSink{{{"kind", kText, true, "loss|gradient|parameter|state|buffer"}, {"name", kTextOrNull, true}}};
 const Shape kBadGradient{
     {{"name", kText, true}, {"nan", kCount, true}, {"inf", kCount, true}, {"numel", kCount, true}}};
 const Shape kGradients{{{"bad", kArray, true, {}, &kBadGradient}, {"clean", kCount, true}}};

@@ -205,7 +205,7 @@ class Terminal {
       if (!said.empty()) step += " " + said;
       pieces.push_back({step, Tone::kPlain, 1});
     }
-    const Json& sink = at(alarm, "sink");
+    const Json& sink = path_end(alarm);
     const std::string name = text(sink, "name");
     if (text(sink, "kind") == "gradient")
       pieces.push_back({arrow() + "gradient of " + name, Tone::kPlain, 1});

@@ -118,6 +118,12 @@ std::string headline(const Json& report, const Json& alarm) {
   return line;
 }
 
+const Json& path_end(const Json& alarm) {
+  const Json& births = list(alarm, "births");
+  const Json& own = births.empty() ? births : at(births[0], "sink");
+  return own.is_object() && !text(own, "kind").empty() ? own : at(alarm, "sink");
+}
+
 std::string outcome_sentence(const Json& report) {
   const std::string outcome = text(report, "outcome"), reason = text(report, "reason");
   if (outcome == "unwatched") return "nothing that trains was seen" + (reason.empty() ? "." : ": " + reason);

@@ -22,6 +22,9 @@ std::string outcome_sentence(const Json& report);
 std::string end_sentence(const Json& report);
 std::string watched_sentence(const Json& report);
 
+// The sink that the path of the alarm ends at: that of its first birth where several are bad, else the alarm's.
+const Json& path_end(const Json& alarm);
+
 // "model.py:87", relative to the folder of the report's script where it lies below it; empty if there is no
 // file.
 std::string place(const Json& report, const Json& located);

@@ -59,6 +59,8 @@ def test_learning_rate_ruining_weights_immediately_is_the_cause(tmp_path, optimi
     tried = {e["name"]: e for e in alarm["cause"]["experiments"]}
     if "Adam" in optimizer or "momentum" in optimizer:
         assert tried["whole step, the last update taken back"]["confirms"] is True, tried
+    said = " ".join(result.err.split())
+    assert "Weights are clean" not in said and "weights are finite but grown" in alarm["text"], result.text()
 
 
 def test_same_overflow_at_usual_rate_blames_the_data(tmp_path):
