@@ -40,8 +40,26 @@ def test_max_skips_consecutive_drops_are_an_alarm(tmp_path, treatment, fault):
     assert got.watched["handled_by_script"] == 5 and "5 handled by the script" in " ".join(got.err.split()), got.text()
 
 
-def test_dropped_steps_are_explained_with_the_same_bits(tmp_path):
-    got = training(tmp_path, loop(), "--max-skips", "4")
+SUMS = """
+for i in range(30):
+    opt.zero_grad()
+    for micro in range(3):
+        loss = loss_of(batches[(i + micro) % 6])
+        if i > 2 and micro == MICRO: loss = loss * NAN
+        loss.backward()
+    TREATMENT
+    opt.step()
+"""
+ROWS = {
+    "one by one": loop(),
+    "of sums": SUMS.replace("MICRO", "1").replace("TREATMENT", NORM),
+    "of sums that are zeroed": SUMS.replace("MICRO", "2").replace("TREATMENT", TREATMENTS["zeroed and stepped"]),
+}
+
+
+@pytest.mark.parametrize("body", ROWS.values(), ids=ROWS)
+def test_dropped_steps_are_explained_with_the_same_bits(tmp_path, body):
+    got = training(tmp_path, body, "--max-skips", "4")
     alarm = got.the_alarm()
     assert alarm["births"][0]["op"] == "aten::mul" and "loss * NAN" in alarm["births"][0]["source"], got.text()
     assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == ("persistent", "restart", True), alarm[

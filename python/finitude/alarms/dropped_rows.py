@@ -41,7 +41,12 @@ class Drops:
             session.target.on_left_bad(optimizer)
             return
         window = _native.window(optimizer)
-        self.begun[window["ordinal"]] = window["step"], incident.fingerprint(optimizer)
+        ordinal, step = window["ordinal"], window["step"]
+        row = next((r[3] for r in _native.open_drops() if r[0] == ordinal), 0)
+        # A later backward of the row begins so too: the last of the micro-batches, or after some that were finite. A
+        # second run ends at the first of the row.
+        if ordinal not in self.begun or row == 0 and self.begun[ordinal][0] != step:
+            self.begun[ordinal] = step, incident.fingerprint(optimizer)
 
     def grown(self, optimizer: Optimizer) -> bool | None:
         """A row is as long as --max-skips, and another backward has come. True: it has been reported. May raise
