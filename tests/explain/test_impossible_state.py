@@ -42,3 +42,17 @@ def test_product_of_a_moment_that_was_infinite_is_corrupt_state():
     found = findings("aten::div", torch.ones(3) / moment.sqrt())
     impossible_state.add_to(found, optimizer)
     assert found["births"][0]["name"].endswith("exp_avg_sq") and found["cause"]["class"] == "corrupted-state"
+
+
+def test_mean_larger_than_its_squares_is_corrupt_state():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.RMSprop([parameter], centered=True)
+    for factor in (1.0, -2.0, 1e-3, 1e-3):
+        parameter.grad = torch.tensor([factor, 1.0, 0.0])
+        optimizer.step()
+    assert impossible_state.look(optimizer) is None  # the second gradient never changed: both are as large
+    optimizer.state[parameter]["grad_avg"][0] = 3
+    found = findings("aten::sqrt_", torch.tensor([1.0, torch.nan, 1.0]))
+    impossible_state.add_to(found, optimizer)
+    assert found["births"][0]["name"].endswith("grad_avg") and found["cause"]["class"] == "corrupted-state"
+    assert "at [0] is 3, and square_avg there" in found["cause"]["text"] and "epsilon" not in found["fix"]["text"]

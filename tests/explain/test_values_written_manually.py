@@ -19,13 +19,15 @@ INTO_GRADIENT = ("wrong-backward", "into the gradient of weight")
 CASES = {
     "gradient, one element of .data": ("after", "model.weight.grad.data[0, 2] = INF", *INTO_GRADIENT),
     "gradient, all of .data": ("after", "model.weight.grad.data.fill_(NAN)", *INTO_GRADIENT),
-    "gradient, by NumPy": ("after", "model.weight.grad.numpy()[1] = NAN", None, ""),
+    "gradient, by NumPy": ("after", "model.weight.grad.numpy()[1] = NAN", *INTO_GRADIENT),
+    "gradient, by an array": ("after", "array = model.weight.grad.numpy(); array[1] = NAN", *INTO_GRADIENT),
     "gradient, divided in .data": (
         "after",
         "model.weight.grad.data.div_(torch.zeros(()))",
         "division-by-zero",
         "the denominator holds 1 zero",
     ),
+    "buffer, by NumPy": ("before", "model.scale.numpy()[0] = NAN", "corrupted-state", "into scale"),
     "buffer": ("before", "model.scale.fill_(NAN)", "corrupted-state", "into scale"),
     "loss": ("at_loss", "loss.data.fill_(NAN)", "bad-data", "into the loss"),
 }
@@ -37,6 +39,21 @@ def test_it_is_stopped_and_the_line_is_named(tmp_path, place, statement, cause, 
     got = training(tmp_path, LOOP.format(**parts), "--on-alarm", "stop")
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["weights"]) == (3, "clean"), got.text()
-    if cause is not None:  # what NumPy writes no operator does
-        assert alarm["cause"]["class"] == cause and words in alarm["cause"]["text"], got.text()
-        assert statement in alarm["births"][0]["source"], got.text()
+    assert alarm["cause"]["class"] == cause and words in alarm["cause"]["text"], got.text()
+    assert statement in alarm["births"][0]["source"], got.text()
+
+
+def test_weights_written_by_numpy_between_two_steps(tmp_path):
+    body = """
+    array = model.weight.detach().numpy()
+    for k, x in enumerate(batches):
+        if k == 3:
+            array[0, 1] = INF
+        opt.zero_grad()
+        loss_of(x).backward()
+        opt.step()
+    """
+    got = training(tmp_path, body, "--on-alarm", "stop")
+    alarm, fix = got.the_alarm(), got.the_alarm()["fix"]
+    assert alarm["cause"]["class"] == "corrupted-state" and "writes 1 Inf into weight" in alarm["cause"]["text"]
+    assert "array[0, 1] = INF" in alarm["births"][0]["source"] and fix["line"] == alarm["births"][0]["line"], fix

@@ -24,6 +24,7 @@ _loaded = (
     weakref.WeakKeyDictionary()
 )  # optimizer of the program's own -> each state with values below zero when it was loaded
 _CORRUPT = "is corrupt"
+ROUNDING = 1e-2  # averages of many steps are that exact in any format
 _ROOTS = {"sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow"}  # NaN below zero
 _SQUARES = {
     "Adam": ("exp_avg_sq", "max_exp_avg_sq"),
@@ -77,13 +78,41 @@ def _below_zero(optimizer, keys):
             }
 
 
+@torch.no_grad()
+def _larger_than_squares(optimizer):
+    """As of `look`, of a centred RMSprop: both averages begin at 0 and have the same weights, so that the square of the
+    one is no larger than the other, which is what its root is taken of."""
+    if "square_avg" not in _keys(optimizer) or not any(group.get("centered") for group in optimizer.param_groups):
+        return
+    for name, p in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
+        state = optimizer.state.get(p) or {}
+        mean, squares = state.get("grad_avg"), state.get("square_avg")
+        if mean is None or squares is None or mean.is_complex() or mean.shape != squares.shape:
+            continue
+        above = mean.square() > squares * (1 + ROUNDING) + torch.finfo(mean.dtype).tiny
+        if not above.any():
+            continue
+        at = above.nonzero()[0].tolist()
+        one, other = float(mean[tuple(at)]), float(squares[tuple(at)])
+        more = f" ({int(above.sum())} of {mean.numel()} values are so)" if int(above.sum()) > 1 else ""
+        text = (
+            f"grad_avg of {name}" + (f" at {at}" if at else "") + f" is {one:.6g}, and square_avg there {other:.6g}{more}: "
+            f"no step of {type(optimizer).__name__} makes the square of an average larger than the average of the "
+            f"squares, so that the state {_CORRUPT}"
+        )
+        held = statistic(f"{name}.grad_avg", mean)
+        yield {"name": f"{name}.grad_avg", "text": text, "held": held, "confidence": "proven"}
+
+
 def look(optimizer: Optimizer | None) -> dict[str, Any] | None:
     """What is wrong with its state now, or was before the step that met it: {"name", "text", "held": its statistics},
     or None."""
     if optimizer is None or optimizer in _seen:
         return _seen.get(optimizer)
     one = next(_below_zero(optimizer, _keys(optimizer)), None)
-    return one and {
+    if one is None:
+        return next(_larger_than_squares(optimizer), None)
+    return {
         "name": one["name"],
         "text": _text(one, optimizer),
         "held": statistic(one["name"], one["tensor"]),
@@ -219,7 +248,8 @@ def _birth(one, writer):
 def _fix(one, optimizer, writer):
     key = one["name"].rpartition(".")[2]
     if writer:
-        return f"write no values below zero into {key} of the optimizer's state at this line"
+        wrong = "values below zero" if key != "grad_avg" else "values larger than its gradients were"
+        return f"write no {wrong} into {key} of the optimizer's state at this line"
     look_at = f"look at what the program writes into {key} of the optimizer's state"
     earlier = "load an earlier checkpoint, or load the weights alone and let the optimizer begin with new state"
     was_loaded = checkpoint_origin.was_loaded(optimizer)

@@ -273,7 +273,7 @@ class Analysis:
             impossible_state.add_to(found, optimizer, ops)
             growth.add_to(found, steps)
         found = samples.with_samples(found)
-        value_lines.add_to(found, lines)
+        value_lines.add_to(found, lines, optimizer, sinks or ())
         return ranks.not_from_here(found)
 
     def of_unwritten_memory(self, optimizer: Optimizer, sinks: Sequence[Sink]) -> Findings | None:

@@ -19,16 +19,16 @@ from .. import _native
 from ..base import compat, sources
 from ..base.robust import in_any_case
 from ..program import ranks, signals
-from . import object_exchange, value_tracer
+from . import memory_lines, object_exchange, value_tracer
 from .bad_values import Look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType
     from typing import Any
 
-    from ..base.types import Findings, Tensor
+    from ..base.types import Findings, Optimizer, Sink, Tensor
 
 MOST_LINES, MOST_NUMBERS, MOST_NOTES = 20_000, 1 << 24, 1000
 A_LOOK = 64  # costs as much as so many numbers
@@ -72,6 +72,7 @@ class _Running:
     line: int
     began: int  # number of the event at which that line began
     before: dict[str, int]  # name -> id of what it held that was bad, as the line began
+    memory: set[int] | None = None  # of memory_lines, as the line began
 
 
 @dataclasses.dataclass
@@ -90,6 +91,7 @@ class _Watch:
     def __init__(self, frame: FrameType | None):
         self.look, self.events, self.complete = _Look(), 0, True
         self.made: list[Made] = []
+        self.memory = memory_lines.Memory()
         # statement -> frame, event, bad names; then those that are an infinite number
         self.reads: dict[tuple[str, int], tuple[int, int, list[str], list[str]]] = {}
         self._running: dict[int, _Running] = {}  # by the address of a frame
@@ -160,6 +162,7 @@ class _Watch:
         self.events += 1
         running.line, running.began = frame.f_lineno, self.events
         running.before = self._bad_now(frame, frame.f_lineno)
+        running.memory = self.memory.before(frame, frame.f_lineno)
         if running.before:
             at = (frame.f_code.co_filename, frame.f_lineno)
             infinite = {n for n in running.before if _is_infinite(frame.f_locals.get(n))}
@@ -170,6 +173,7 @@ class _Watch:
         for name, value in self._bad_now(frame, running.line).items():
             if running.before.get(name) != value:
                 self._note_made(frame, running, name)
+        self.memory.after(frame, running.line, running.memory)
 
     def _note_made(self, frame, running, name):
         names = {n for n in running.before if not n.startswith("self.")}
@@ -302,8 +306,11 @@ def end() -> _Watch | None:
     return watch
 
 
-def add_to(found: Findings, watch: _Watch | None) -> None:
-    """Into the culprit's birth and cause, where a value came in that torch did not make."""
+def add_to(found: Findings, watch: _Watch | None, optimizer: Optimizer | None, sinks: Sequence[Sink]) -> None:
+    """Into the culprit's birth and cause, where a value came in that torch did not make. optimizer, sinks: of the step
+    that ran again."""
+    if watch is not None:
+        memory_lines.add_to(found, watch.memory, optimizer, sinks)
     birth = found["births"][0] if found.get("births") else None
     if watch is None or birth is None or not _came_in(birth, found["cause"]):
         return
