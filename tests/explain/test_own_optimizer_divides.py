@@ -73,3 +73,35 @@ def test_a_logarithm_in_an_optimizer_has_no_denominator(tmp_path):
     cause, fix = got.the_alarm()["cause"], got.the_alarm()["fix"]
     assert "a logarithm of zero in aten::log_" in cause["text"] and "denominator" not in cause["text"], got.text()
     assert "logarithm" in fix["text"] and "denominator" not in fix["text"], fix
+
+
+OVERFLOWS = """
+import torch
+torch.manual_seed(0)
+class Scaled(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.01):
+        super().__init__(params, dict(lr=lr))
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                v = self.state[p].setdefault("v", torch.zeros_like(p))
+                p.sub_(p.grad / (v.sqrt() + 1e-20), alpha=group["lr"])
+                v.mul_(0.99).addcmul_(p.grad, p.grad, value=0.01)
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+opt = Scaled(net.parameters())
+x = torch.randn(16, 4)
+for step in range(4):
+    opt.zero_grad()
+    net(x).square().mean().backward()
+    opt.step()
+"""
+
+
+def test_an_overflow_in_the_step_after_that_is_no_matter_of_clipping(tmp_path):
+    got = run(tmp_path, OVERFLOWS)
+    cause, fix = got.the_alarm()["cause"], got.the_alarm()["fix"]
+    assert got.the_alarm()["step"] == 1 and cause["class"] == "optimizer-arithmetic", got.text()
+    assert "in 1 step, where learning rate x gradient is" in cause["text"] and "epsilon" in fix["text"], got.text()
+    line = (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1]
+    assert line.strip().startswith("p.sub_(p.grad / (v.sqrt()"), fix

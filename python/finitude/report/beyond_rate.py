@@ -28,6 +28,7 @@ BESIDE_ZERO = (
     10  # the same where it divides by state that is zero: the gradients that follow are as large as the weights
 )
 SMALL = 1e-8  # of the largest value of that state: next to nothing
+OVERFLOWS = " makes an overflow in "  # of src/explain/rules/optimizer_arithmetic.cpp
 GROWN = 10.0  # times the largest weight at the start
 FOLLOWS = frozenset(
     {
@@ -52,10 +53,12 @@ FOLLOWS = frozenset(
 def add_to(found: Findings, optimizer: Optimizer, start: Mapping[int, float], steps: AppliedSteps) -> None:
     """Into findings of what such weights led to. start: {id of a parameter: its magnitude before the first step};
     steps: (step, loss, largest gradient, learning rate) of the applied ones."""
-    if not found.get("births") or found["cause"]["class"] not in FOLLOWS or isinstance(optimizer, OWN_STEP_SIZE):
+    if not found.get("births") or not _may_follow(found["cause"]) or isinstance(optimizer, OWN_STEP_SIZE):
         return
     if not start or not steps or steps[0][0] != 0 or steps[-1][0] != len(steps) - 1:
         return  # older steps are not known
+    if found["births"][0]["phase"] == "optimizer" and len(steps) > 1:
+        steps = steps[:-1]  # the last overflowed, on gradients of weights that the ones before it have made
     by_rate = sum(abs(rate) * max(1.0, gradient) for _, _, gradient, rate in steps)
     by_rate *= _largest_rate(optimizer, steps[-1][3])
     now = optimizer_members.magnitudes(optimizer)
@@ -78,6 +81,11 @@ def add_to(found: Findings, optimizer: Optimizer, start: Mapping[int, float], st
             _explain_outside(found, optimizer, of)
     else:
         _explain_arithmetic(found, optimizer, of)
+
+
+def _may_follow(cause):
+    """Also an overflow inside the optimizer: of gradients that are as large as the weights that it has made."""
+    return cause["class"] in FOLLOWS or cause["class"] == "optimizer-arithmetic" and OVERFLOWS in cause["text"]
 
 
 class _Moved(typing.NamedTuple):
