@@ -128,6 +128,15 @@ def test_refused_value_is_an_alarm_with_its_birth(tmp_path, body, error, source,
     assert (alarm["births"][0]["op"], source in alarm["births"][0]["source"]) == (op, True), got.text()
 
 
+def test_an_array_that_numpy_refuses_has_its_line_in_the_script(tmp_path):
+    body = "gram = (out / width).detach().numpy()\n    np.linalg.eigvals(gram.T @ gram)"
+    got = run(tmp_path, TRAINING.format(bad=2, body=body), "--experiments", "0")
+    alarm = got.the_alarm()
+    assert "at train.py:" in alarm["text"] and "_linalg.py" not in alarm["text"], got.text()
+    assert "gradients of the step before" in alarm["rerun_text"], alarm["rerun_text"]
+
+
+
 def test_numpy_array_made_bad_is_named_with_line(tmp_path):
     body = "gains = 1 / width.numpy()\n    if not np.isfinite(gains).all(): raise OSError('gains')"
     got = run(tmp_path, TRAINING.format(bad=2, body=body))

@@ -55,6 +55,15 @@ def around(path: str, number: int) -> Around | None:
     return {"first": first, "source": "\n".join(one.rstrip()[:_LONGEST] for one in found[first - 1 : number + AROUND])}
 
 
+# To such data what torch is to tensors: the caller's line says more.
+NUMERIC = ("numpy", "scipy", "pandas", "PIL", "pyarrow")
+
+
+def is_numeric(path: str) -> bool:
+    """Is it a file of one of these packages?"""
+    return is_of_package(path) and any(f"-packages/{name}/" in path for name in NUMERIC)
+
+
 def is_of_package(path: str) -> bool:
     """Is it a file of an installed package, which its user cannot be asked to change? As src/record/packages.h has
     it."""

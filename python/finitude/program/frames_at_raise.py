@@ -14,6 +14,7 @@ import sys
 import torch
 
 from .. import _native
+from ..base import sources
 from ..errors import NonFiniteError
 from . import optimizer_members, statements
 from .tensor_stats import count_text
@@ -110,6 +111,8 @@ def look(error: BaseException | None, is_known: Callable[[Tensor], bool] = lambd
             innermost = False
     if speaks and not raised.refused:  # of what the innermost frames name, though the statement reads it under no name
         raised.refused = [seen for seen in raised.around if seen.is_tensor and seen.value.grad_fn is not None]
+    # What NumPy's own frames name has a name of the script's, too, whose line its reader knows.
+    raised.refused.sort(key=lambda seen: sources.is_numeric(seen.file))
     earlier = []
     for some in (raised.refused, raised.handed, raised.around):
         some[:] = [

@@ -254,7 +254,7 @@ def _is_in(place, file, first, last):
 def _is_script(file, module):
     if value_tracer.is_library(file) or sources.is_of_package(file):
         return False
-    return module.partition(".")[0] not in value_tracer.NUMERIC
+    return module.partition(".")[0] not in sources.NUMERIC
 
 
 def _is_of_script(frame):

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..base import sources
 from ..base._places import is_library
+from ..base.sources import NUMERIC
 from .bad_values import MAX_VALUES, Look, as_array, parts
 
 TYPE_CHECKING = False
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_EVENTS = 200_000
-NUMERIC = (
-    "numpy",
-    "scipy",
-    "pandas",
-    "PIL",
-    "pyarrow",
-)  # to such data what torch is to tensors: the caller's line says more
-
 COMPREHENSIONS = frozenset(
     {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 )  # in versions of Python where they are functions
