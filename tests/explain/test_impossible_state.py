@@ -2,6 +2,7 @@
 
 import torch
 
+import helpers
 from finitude.program.tensor_stats import statistic
 from finitude.report import impossible_state
 
@@ -56,3 +57,27 @@ def test_mean_larger_than_its_squares_is_corrupt_state():
     impossible_state.add_to(found, optimizer)
     assert found["births"][0]["name"].endswith("grad_avg") and found["cause"]["class"] == "corrupted-state"
     assert "at [0] is 3, and square_avg there" in found["cause"]["text"] and "epsilon" not in found["fix"]["text"]
+
+
+LOADED = """
+import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+saved = net.state_dict()
+saved["1.running_var"][3] = -2.0
+net.load_state_dict(saved)
+net[1].eval()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    opt.zero_grad()
+    net(torch.randn(16, 8)).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+def test_negative_running_variance_is_corrupt_state(tmp_path):
+    got = helpers.run(tmp_path, LOADED)
+    alarm = got.the_alarm()
+    assert alarm["cause"]["class"] == "corrupted-state", got.text()
+    assert "running_var of 1 at [3] is -2: it is a variance" in alarm["cause"]["text"], alarm["cause"]
+    assert (alarm["births"][0]["phase"], alarm["births"][0]["name"]) == ("state", "1.running_var"), alarm["births"]

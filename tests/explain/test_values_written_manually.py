@@ -41,6 +41,26 @@ def test_it_is_stopped_and_the_line_is_named(tmp_path, place, statement, cause, 
     assert (alarm["step"], alarm["weights"]) == (3, "clean"), got.text()
     assert alarm["cause"]["class"] == cause and words in alarm["cause"]["text"], got.text()
     assert statement in alarm["births"][0]["source"], got.text()
+    if cause == "wrong-backward":
+        assert alarm["births"][0]["phase"] == ("memory" if "numpy" in statement else "backward"), got.text()
+
+
+def test_nan_that_marks_what_is_missing(tmp_path):
+    body = """
+    for k, x in enumerate(batches):
+        goal = torch.zeros(len(x), 1)
+        if k == 3: goal[1] = float("nan")
+        apart = (model(x) - goal).pow(2)
+        loss = torch.where(goal.isnan(), 0.0, apart).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+    got = training(tmp_path, body, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert alarm["cause"]["class"] == "bad-data" and "the script itself writes NaN" in alarm["cause"]["text"], got.text()
+    assert "torch.where before any arithmetic" in alarm["fix"]["text"], alarm["fix"]
+    assert 'goal[1] = float("nan")' in alarm["births"][0]["source"], alarm["births"][0]
 
 
 def test_weights_written_by_numpy_between_two_steps(tmp_path):

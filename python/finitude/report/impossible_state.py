@@ -206,6 +206,33 @@ def add_to(found: Findings, optimizer: Optimizer, ops: Sequence[Operation] = ())
     }
 
 
+@torch.no_grad()
+def add_variance(found: Findings, optimizer: Optimizer) -> None:
+    """Into the findings of a normalisation layer that takes the root of running statistics: a variance below zero,
+    which no training step makes."""
+    birth = found["births"][0] if found.get("births") else None
+    if birth is None or "_norm" not in birth["op"] or found["cause"]["class"] not in ("unknown", "negative-domain"):
+        return
+    for name, buffer in optimizer_members.buffers(optimizer):
+        if not name.endswith("running_var") or not buffer.is_floating_point() or not (below := buffer < 0).any():
+            continue
+        index = below.nonzero()[0].tolist()
+        one = {"name": name, "index": index, "value": float(buffer[tuple(index)]), "of": buffer.numel()}
+        one.update({"count": int(below.sum()), "held": statistic(name, buffer)})
+        place = {key: birth[key] for key in ("file", "line", "source", "module")}
+        found["births"].insert(0, {**_birth(one, None), **place})
+        found["cause"] = {
+            **found["cause"],
+            "class": "corrupted-state",
+            "confidence": "proven",
+            "text": f"{_where(one)}: it is a variance, which no step makes negative, so that the state {_CORRUPT}; "
+            f"{birth['op']} takes its root",
+        }
+        fix = "load an earlier checkpoint, or let the layer begin with new statistics: reset_running_stats()"
+        found["fix"] = {"text": fix, "verified": False, "file": "", "line": 0}
+        return
+
+
 def _is_written_by(birth, held):
     """Is what was found after the step the output of the birth itself? Then the state was sound before it."""
     alike = ("shape", "dtype", "min", "max", "nan", "pos_inf", "neg_inf")

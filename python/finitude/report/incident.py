@@ -271,6 +271,7 @@ class Analysis:
             beyond_rate.add_to(found, optimizer, self._started_with.get(id(optimizer)) or {}, steps)
             hyperparameters.add_to(found, optimizer)
             impossible_state.add_to(found, optimizer, ops)
+            impossible_state.add_variance(found, optimizer)
             growth.add_to(found, steps)
         found = samples.with_samples(found)
         value_lines.add_to(found, lines, optimizer, sinks or ())
@@ -337,6 +338,8 @@ def apply(alarm: Alarm, found: Findings) -> bool:
     for birth in found["births"]:  # the line may be another by now
         if birth.get("user_frame") and not sources.is_of_package(birth.get("file") or ""):
             birth["user_frame"] = None
+    if " into the gradient of " in found["cause"]["text"] and found["births"][0]["op"]:
+        found["births"][0]["phase"] = "backward"  # the script wrote it after backward: no forward pass, and no data
     take_over(alarm, found)
     if alarm["sink"]["kind"] == "gradient" and found["births"][0]["phase"] in ("forward", "backward", "data"):
         # Gradients add up over the micro-batches: which of them it was is known only now.

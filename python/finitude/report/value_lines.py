@@ -360,6 +360,13 @@ def _add_made(found, birth, place, maker, name):
     else:
         text = f"{maker or name or 'it'} comes out not finite of the call at {at}"
     is_elsewhere = (place.file, place.line) != (birth["file"], birth["line"])
+    if place.written_so and not is_elsewhere and cause["class"] == "bad-data" and " already (" in cause["text"]:
+        cause["text"] = text
+        if fix and not fix["verified"]:
+            fix["text"] = (
+                "write a finite number at this line; where it marks missing data, replace these elements with "
+                "torch.where before any arithmetic: taken out after it, they still reach gradients"
+            )
     if is_elsewhere and cause["class"] in ("bad-data", "unknown"):
         taken = f"; {by} takes it in at {os.path.basename(birth['file'])}:{birth['line']}" if by else ""
         cause["text"] = text + taken
