@@ -208,6 +208,13 @@ class Trials {
     finding_.experiments.push_back(std::move(experiment));
   }
 
+  // Does a limit that one zero has look like a constant of the formula? Twelfths are; any other number may be made of
+  // what this step computes with.
+  static bool is_constant(double limit) {
+    constexpr double kRounded = 0.006;  // of a third that was rounded to three digits, in twelfths
+    return std::fabs(12 * limit - std::round(12 * limit)) <= kRounded;
+  }
+
   // 0 / 0 may have a limit, which is another value than an epsilon in the denominator makes of it.
   void limit() {
     if (!finding_.beside || finding_.edits.empty() || !allows(8 * lab_.step_seconds())) return;
@@ -218,7 +225,7 @@ class Trials {
     add(found.name, "the quotient tends to " + what, std::nullopt);
     finding_.text += "; near the zero the quotient tends to " + what + ": that is its limit there";
     const std::string otherwise = "a clamp or an epsilon in the denominator alone makes 0 of it";
-    if (low != high) {
+    if (low != high || (found.values.size() == 1 && !is_constant(low))) {
       remark_ = "; but " + otherwise +
                 "; or, not tried here, add the epsilon to what numerator and denominator are both computed from";
       return;

@@ -85,6 +85,15 @@ TEST(Terminal, SamplesOfTheGuiltyRows) {
   EXPECT_THAT(joined(shown(report)), HasSubstr(joined({tried["name"]}) + " (samples 72, 5 of the data set)"));
 }
 
+TEST(Terminal, PathEndsAtTheSinkOfItsBirth) {
+  nlohmann::json report = sample("loss_forward");
+  nlohmann::json& alarm = report["alarms"][0];
+  alarm["sink"] = {{"kind", "gradient"}, {"name", "first.weight"}};
+  EXPECT_THAT(joined(shown(report)), HasSubstr("gradient of first.weight"));
+  alarm["births"][0]["sink"] = {{"kind", "gradient"}, {"name", "second.weight"}};
+  EXPECT_THAT(joined(shown(report)), HasSubstr("gradient of second.weight"));
+}
+
 TEST(Terminal, BackwardBirthNamesNodeAndForwardOp) {
   const std::string out = joined(shown(sample("gradient_backward")));
   EXPECT_THAT(out, StartsWith("finitude: step 7 skipped, training continues: gradient of encoder.scale is NaN "

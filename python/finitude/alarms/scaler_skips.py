@@ -90,7 +90,7 @@ class ScalerSkips:
         name = optimizer_members.names(optimizer)[bad[0]] if bad else "gradients"
         alarm = self._context.alarms.of(optimizer, "gradient", name)
         alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
-            f" and its scale is down to {scale:g}: the gradients overflow at every scale so far"
+            f" and its scale is {scale:g} by now: the gradients overflow at every scale so far"
             if scale is not None
             else ""
         )

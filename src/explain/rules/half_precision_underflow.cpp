@@ -11,6 +11,13 @@ namespace {
 
 constexpr const char* kInFloat32 = "compute in float32 from this line on (torch.autocast(enabled=False) and .float())";
 
+// A line in an optimizer, which is given its parameters, has no precision of its own.
+std::string in_float32(const record::Op& op) {
+  return op.phase == record::Phase::kOptimizer
+             ? "keep the parameters in float32, and with them the optimizer's state (torch.autocast for the forward pass)"
+             : kInFloat32;
+}
+
 // Next to 1 the format is coarser than next to 0.
 std::string epsilon_for(const Point& point, sense::DType dtype) {
   const sense::DTypeInfo& format = sense::info(dtype);
@@ -45,7 +52,7 @@ class HalfPrecisionUnderflow : public Rule {
     const std::string other =
         lost ? epsilon_for(*point, result_dtype(made)) : "log_softmax or logsigmoid on the logits";
     Finding result = finding(s, "half-precision-underflow", kScoreSetting + 30, text,
-                             std::string(kInFloat32) + "; or, not tried here, " + other);
+                             in_float32(*s.first) + "; or, not tried here, " + other);
     Probe probe(s, s.culprit);
     if (point->kind == PointKind::kDivide)
       probe.zeros_replaced(point->arg);
@@ -56,7 +63,7 @@ class HalfPrecisionUnderflow : public Rule {
     probe.conclude(result, true);
     Edits edits(s);
     edits.computed_in(sense::DType::kFloat32)
-        .advised(std::string(kInFloat32) + ", as it was tried with the whole step; or, not tried here, " + other);
+        .advised(in_float32(*s.first) + ", as it was tried with the whole step; or, not tried here, " + other);
     if (point->kind == PointKind::kDivide && s.culprit != s.birth.op) edits.replaced(point->arg, 0, 1);
     edits.into(result);
     return result;

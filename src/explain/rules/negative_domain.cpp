@@ -1,6 +1,9 @@
 // sqrt, rsqrt or a fractional power of a negative number; acos, asin, atanh, acosh, erfinv outside their
 // domain.
+#include <array>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "explain/edits.h"
 #include "explain/origin.h"
@@ -13,6 +16,21 @@ namespace {
 struct Domain {
   double low, high;
 };
+
+// A value outside the domain: beside the edge with all digits that it takes to see on which side it is.
+std::string figure_outside(double value, const Domain& domain) {
+  const double shown = std::strtod(figure(value).c_str(), nullptr);
+  if (shown < domain.low || shown > domain.high) return figure(value);
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.17g", value);
+  for (int digits = 7; digits < 17; ++digits) {
+    std::array<char, 32> shorter{};
+    std::snprintf(shorter.data(), shorter.size(), "%.*g", digits, value);
+    const double read = std::strtod(shorter.data(), nullptr);
+    if (read < domain.low || read > domain.high) return shorter.data();
+  }
+  return text.data();
+}
 
 std::optional<Domain> domain_of(const record::Trace& trace, const record::Op& op) {
   const std::string name = plain_name(op.name);
@@ -68,7 +86,7 @@ class NegativeDomain : public Rule {
     const double outside = x.min() < domain->low ? x.min() : x.max();
     std::string text = op + (domain->low == 0 ? " of a negative number" : " outside its domain") + ": " +
                        counted(bad->health.nan, "NaN") + (s.culprit == s.birth.op ? at_rows(s.birth) : "") +
-                       ", the argument goes to " + figure(outside);
+                       ", the argument goes to " + figure_outside(outside, *domain);
     if (rounding) text += "; it is a small difference of large numbers, left over from rounding (cancellation)";
     text += hidden_by(s);
     std::string fix = "clamp the argument into the domain";
