@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "explain/evidence.h"
 #include "locate/flows_on.h"

@@ -136,7 +136,6 @@ def test_an_array_that_numpy_refuses_has_its_line_in_the_script(tmp_path):
     assert "gradients of the step before" in alarm["rerun_text"], alarm["rerun_text"]
 
 
-
 def test_numpy_array_made_bad_is_named_with_line(tmp_path):
     body = "gains = 1 / width.numpy()\n    if not np.isfinite(gains).all(): raise OSError('gains')"
     got = run(tmp_path, TRAINING.format(bad=2, body=body))

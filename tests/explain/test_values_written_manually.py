@@ -58,7 +58,9 @@ def test_nan_that_marks_what_is_missing(tmp_path):
     """
     got = training(tmp_path, body, "--on-alarm", "stop")
     alarm = got.the_alarm()
-    assert alarm["cause"]["class"] == "bad-data" and "the script itself writes NaN" in alarm["cause"]["text"], got.text()
+    assert alarm["cause"]["class"] == "bad-data" and "the script itself writes NaN" in alarm["cause"]["text"], (
+        got.text()
+    )
     assert "torch.where before any arithmetic" in alarm["fix"]["text"], alarm["fix"]
     assert 'goal[1] = float("nan")' in alarm["births"][0]["source"], alarm["births"][0]
 

@@ -96,7 +96,9 @@ def _larger_than_squares(optimizer):
         one, other = float(mean[tuple(at)]), float(squares[tuple(at)])
         more = f" ({int(above.sum())} of {mean.numel()} values are so)" if int(above.sum()) > 1 else ""
         text = (
-            f"grad_avg of {name}" + (f" at {at}" if at else "") + f" is {one:.6g}, and square_avg there {other:.6g}{more}: "
+            f"grad_avg of {name}"
+            + (f" at {at}" if at else "")
+            + f" is {one:.6g}, and square_avg there {other:.6g}{more}: "
             f"no step of {type(optimizer).__name__} makes the square of an average larger than the average of the "
             f"squares, so that the state {_CORRUPT}"
         )
@@ -219,8 +221,10 @@ def add_variance(found: Findings, optimizer: Optimizer) -> None:
         index = below.nonzero()[0].tolist()
         one = {"name": name, "index": index, "value": float(buffer[tuple(index)]), "of": buffer.numel()}
         one.update({"count": int(below.sum()), "held": statistic(name, buffer)})
-        place = {key: birth[key] for key in ("file", "line", "source", "module")}
-        found["births"].insert(0, {**_birth(one, None), **place})
+        state = _birth(one, None)
+        state["file"], state["line"], state["source"] = birth["file"], birth["line"], birth["source"]
+        state["module"] = birth["module"]
+        found["births"].insert(0, state)
         found["cause"] = {
             **found["cause"],
             "class": "corrupted-state",

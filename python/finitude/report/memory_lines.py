@@ -1,6 +1,6 @@
 """At which line of the script memory of the training stopped being finite that no operator of torch wrote: NumPy's view
-of a gradient, a weight or a buffer, ctypes. Of a step that runs again as a whole; value_lines.py calls this at the lines
-that may do so."""
+of a gradient, a weight or a buffer, ctypes. Of a step that runs again as a whole; value_lines.py calls this at lines
+that may write so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
-    from ..base.types import Findings, Optimizer, Sink, Tensor
+    from ..base.types import Findings, Optimizer, Sink
 
 MOST_NUMBERS, MOST_LOOKS = 1 << 24, 400
 WRITERS = frozenset({"grad", "numpy", "data_ptr", "__array__", "ctypes", "memset", "memmove", "from_numpy"})

@@ -13,9 +13,9 @@ constexpr const char* kInFloat32 = "compute in float32 from this line on (torch.
 
 // A line in an optimizer, which is given its parameters, has no precision of its own.
 std::string in_float32(const record::Op& op) {
-  return op.phase == record::Phase::kOptimizer
-             ? "keep the parameters in float32, and with them the optimizer's state (torch.autocast for the forward pass)"
-             : kInFloat32;
+  return op.phase == record::Phase::kOptimizer ? "keep the parameters in float32, and with them the optimizer's state "
+                                                 "(torch.autocast for the forward pass)"
+                                               : kInFloat32;
 }
 
 // Next to 1 the format is coarser than next to 0.
