@@ -95,6 +95,7 @@ class Watch:
         self._session.ending.end()
         install.uninstall()
         native_callbacks.session = None
+        self._session.chosen_action = None  # a function of the program, which may hold any of its objects
 
     def __enter__(self) -> Watch:
         return self
@@ -220,7 +221,7 @@ def watch(
         stream_gradients: "auto", "on" or "off": read gradients on a GPU while backward computes others ("auto").
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
             vanishing, scale, dead, clipping, norm, no-learning, headroom, vanishing-depth, exploding-depth,
-            logits, attention ("all").
+            logits, attention, dropped ("all").
         grad_warn: a 2-norm of all gradients above it is warned of as "norm"; 0: none is (0).
         checkpoints: "warn", "refuse", "quarantine" or "off": what to do where a checkpoint that is written holds NaN,
             Inf or an impossible value ("warn").

@@ -240,3 +240,41 @@ def test_a_function_is_not_called_while_a_step_runs_again():
     is_busy[0] = False
     listeners.close()
     assert called == [{"kind": "alarm"}] and not complaints
+
+
+def test_functions_of_watch_are_gone_after_it_and_in_forked_processes(tmp_path):
+    text = """
+    import finitude, gc, os, threading, weakref
+    class Function:
+        def __init__(self, name): self.name, self.called = name, 0
+        def __call__(self, given):
+            self.called += 1
+            if os.getpid() != PARENT: print("called in the child:", self.name, flush=True)
+            return "skip"
+    def step(factor):
+        opt.zero_grad()
+        (loss_of(batches[0]) * factor).backward()
+        opt.step()
+    PARENT, event, alarm = os.getpid(), Function("on_event"), Function("on_alarm")
+    with finitude.watch(model, opt, on_event=event, on_alarm=alarm, capsules=0) as watch:
+        step(1.0)
+        step(NAN)
+        child = os.fork()
+        if child == 0:
+            step(1.0)
+            step(NAN)
+            watch.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        step(1.0)
+    print("called", event.called >= 3, alarm.called)
+    print([one.name for one in threading.enumerate()])
+    left = [weakref.ref(event), weakref.ref(alarm)]
+    del event, alarm
+    gc.collect()
+    print("left", [one() for one in left], finite())
+    """
+    helpers.write_script(tmp_path, helpers.TRAINING + textwrap.dedent(text))
+    got = helpers.plain(tmp_path, "train.py")
+    assert got.code == 0, got.text()
+    assert got.out == "called True 1\n['MainThread']\nleft [None, None] True\n"

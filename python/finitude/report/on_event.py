@@ -33,7 +33,7 @@ class Listeners:
         self._complain = complain
         self._listener: Callable[[dict[str, Any]], Any] | None = None
         self._waits: Callable[[], bool] = lambda: False
-        self._waiting: queue.Queue[bytes] | None = None
+        self._waiting: queue.Queue[bytes | None] | None = None
         self._pid = 0
 
     def listen(self, function: Callable[[dict[str, Any]], Any], waits: Callable[[], bool] = lambda: False) -> None:
@@ -53,7 +53,7 @@ class Listeners:
     def _thread_of_process(self):
         """A forked process has none of its parent's threads."""
         if self._waiting is None or self._pid != os.getpid():
-            waiting: queue.Queue[bytes] = queue.Queue(MOST_WAITING)
+            waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
             threading.Thread(target=self._deliver_each, args=(waiting,), name="finitude-events", daemon=True).start()
             self._waiting, self._pid = waiting, os.getpid()
         return self._waiting
@@ -61,6 +61,8 @@ class Listeners:
     def _deliver_each(self, waiting):
         while True:
             line, until = waiting.get(), time.monotonic() + COMMAND_SECONDS
+            if line is None:  # the run has ended
+                return
             while self._waits() and time.monotonic() < until:
                 time.sleep(0.005)
             self._deliver(line, COMMAND_SECONDS)
@@ -109,7 +111,17 @@ class Listeners:
             self._complain(f"--on-event {webhook.shown(self._address)} {e}", "failed address")
 
     def close(self) -> None:
-        """Waits up to END_SECONDS until all are delivered."""
+        """Waits up to END_SECONDS until all are delivered. Then the thread ends, and the function is let go: it may
+        hold any object of the program."""
+        self._wait()
+        if self._waiting is not None and self._pid == os.getpid():
+            try:
+                self._waiting.put_nowait(None)
+            except queue.Full:  # it is stuck in an event, and ends with the process
+                pass
+        self._waiting, self._listener, self._waits = None, None, lambda: False
+
+    def _wait(self):
         until = time.monotonic() + END_SECONDS
         while self._waiting is not None and self._pid == os.getpid() and self._waiting.unfinished_tasks:
             if time.monotonic() > until:
