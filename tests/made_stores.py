@@ -40,10 +40,13 @@ def point(series, step, last_step, value, spread=0.05, seconds=0.1):
     return series, step, last_step, STARTED + last_step * seconds, value, value, low, high
 
 
-def store(folder, steps=1000, parameters=4, most=2048, optimizer="AdamW", seed=0):
-    """A training of so many steps: a quantity of WHOLE each, and two of each parameter; at most `most` points each."""
+def store(folder, steps=1000, parameters=4, most=2048, optimizer="AdamW", seed=0, dtype=None):
+    """A training of so many steps: a quantity of WHOLE each, and two of each parameter; at most `most` points each.
+    dtype: of the parameters, which then have updates too; None: a store of an earlier build, which has neither."""
     with opened(folder) as db:
         db.executescript(TABLES)
+        if dtype:
+            db.execute("ALTER TABLE series ADD COLUMN dtype TEXT")
         info = {
             "rank": "0",
             "world": "1",
@@ -60,7 +63,8 @@ def store(folder, steps=1000, parameters=4, most=2048, optimizer="AdamW", seed=0
         def add(quantity, parameter, value):
             nonlocal number
             number += 1
-            db.execute("INSERT INTO series VALUES(?, ?, ?, ?)", (number, quantity, optimizer, parameter))
+            named = (number, quantity, optimizer, parameter)
+            db.execute("INSERT INTO series(id, quantity, optimizer, parameter) VALUES(?, ?, ?, ?)", named)
             rows = (point(number, at, min(at + width, steps) - 1, value(at / steps)) for at in starts)
             db.executemany("INSERT INTO point VALUES(?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
@@ -70,6 +74,10 @@ def store(folder, steps=1000, parameters=4, most=2048, optimizer="AdamW", seed=0
             name = f"layers.{row // 2}.{('weight', 'bias')[row % 2]}"
             add("gradient_absmax", name, lambda x, row=row: 0.2 * math.exp(-3 * x) * (1 + row % 7) + 1e-4)
             add("weight_absmax", name, lambda x, row=row: 0.1 * (1 + row % 5) * (1 + 2 * x))
+            if dtype:
+                add("update_ratio", name, lambda x: 1e-3 * math.exp(-x))
+        if dtype:
+            db.execute("UPDATE series SET dtype = ? WHERE parameter IS NOT NULL", (dtype,))
     return pathlib.Path(folder)
 
 

@@ -32,9 +32,15 @@ event in `events.jsonl` and an entry of `warnings` in the report.
 | `clipping` | `clip_grad_norm_` has cut the gradients to less than a tenth in each of 200 steps |
 | `norm` | the 2-norm of all gradients, before clipping, is above `--grad-warn` |
 | `no-learning` | no parameter has changed for 256 steps, though gradients and learning rate are not zero |
-| `headroom` | the largest gradient of a parameter is within 4 bits of the largest number of its dtype in four steps, or within 8 bits and on a course that overflows within 200 steps |
+| `headroom` | the largest gradient of a parameter is within 4 bits of the largest number of the dtype it is computed in, in four steps, or within 8 bits and on a course that overflows within 200 steps. Weights that autocast or the program casts to float16 have its limit, except under a GradScaler |
 | `vanishing-depth` | over the weight matrices (at least 6, in the order of the parameters) the gradients of the first ones are ten thousand times smaller than those of the last ones, along a line in logarithms, in six looks at every fourth step, after the first 64 steps |
 | `exploding-depth` | the same the other way round: the gradients of the first ones are ten thousand times larger |
+| `logits` | the largest magnitude that `log_softmax` (of a cross-entropy, say) is given reaches 100 and four times that of the first three looks, in two looks in a row |
+| `attention` | the same of what attention's softmax is given; inside fused attention that of the query of the largest norm of each head |
+| `dropped` | 10 of the last 100 steps were not applied: the program dropped them, or, after the first 100, a GradScaler skipped them |
+
+Logits are looked at on the CPU, after 4 steps and then after gaps that double up to 256 steps (4096 where no softmax was seen): each operator of
+such a step costs about a microsecond more. At most 2^20 values of a tensor are read, in rows that lie evenly; values below -10,000 are masks.
 
 The text names the step of the onset, the factor per step, the learning rate, and the parameter whose gradient grew most,
 where one grew more than the others. For growth it estimates in how many steps values overflow: at the earliest when the

@@ -7,6 +7,7 @@
 #include "rewind/optimizer_undo_torch.h"
 #include "rewind/step_calls_torch.h"
 #include "rewind/window_start_torch.h"
+#include "standby/computed_dtype_torch.h"
 #include "standby/last_step_torch.h"
 #include "standby/step_reach_torch.h"
 #include "standby/step_signals_torch.h"
@@ -28,7 +29,10 @@ void connect_listeners() {
   };
   l.first_step_comes = &first_step_comes;
   l.engine_call = &backward_by_hand;
-  l.loss_noted = &note_graph;
+  l.loss_noted = [](std::uint64_t serial, const at::Tensor& root) {
+    note_graph(serial, root);
+    if (is_looking_at_reach()) look_at_casts(root);
+  };
   l.records_losses = &tape_records_template;
   l.loss_given = &template_loss_given;
   l.backward_ended = &tape_backward_ended;

@@ -1,8 +1,10 @@
 // `list DIR`: the runs in a folder, the newest first, one line each or as JSON; also running and killed ones.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -98,26 +100,34 @@ json json_of(const std::string& folder, const Line& line) {
       {"loss", line.loss},       {"job", line.job}};
 }
 
-// The last good checkpoint of a run that has not ended, from its events; null: there is none.
+// The last good checkpoint of a run that has not ended, from its events: written before the first growth that was
+// warned of. Null: there is none.
 json last_good_so_far(const std::string& folder) {
   std::string bytes;
   if (!show::read_file(folder + "/events.jsonl", kMaxEvents, bytes).empty()) return {};
-  std::vector<std::string> good;  // the newest last
+  std::vector<std::pair<std::string, std::int64_t>> good;  // path and step; the newest last
+  std::int64_t onset = std::numeric_limits<std::int64_t>::max();
   std::istringstream lines(bytes);
   for (std::string line; std::getline(lines, line);) {
     json event;
-    if (line.find("\"checkpoint\"") == std::string::npos || !show::parse_json(line, event).empty() ||
-        !event.is_object())
-      continue;
+    const bool may_count = line.find("\"checkpoint\"") != std::string::npos || line.find("\"growth\"") != std::string::npos;
+    if (!may_count || !show::parse_json(line, event).empty() || !event.is_object()) continue;
+    const auto whole = [&](const char* key) {
+      const json number = event.value(key, json());
+      return number.is_number_integer() ? number.get<std::int64_t>() : -1;
+    };
+    if (event.value("kind", json()) == "warning" && event.value("what", json()) == "growth" && whole("since") >= 0)
+      onset = std::min(onset, whole("since"));
     if (event.value("kind", json()) != "checkpoint" || event.value("written", json()) != true) continue;
     const json path = event.value("path", json());
     if (!path.is_string()) continue;
-    std::erase(good, path.get<std::string>());
-    if (event.value("verdict", json()) == "good" && event.value("weights", json()) == true) good.push_back(path);
+    std::erase_if(good, [&](const auto& one) { return one.first == path.get<std::string>(); });
+    if (event.value("verdict", json()) == "good" && event.value("weights", json()) == true)
+      good.emplace_back(path, whole("step"));
   }
   std::error_code error;
-  while (!good.empty() && !fs::exists(good.back(), error)) good.pop_back();
-  return good.empty() ? json() : json(good.back());
+  while (!good.empty() && (good.back().second > onset || !fs::exists(good.back().first, error))) good.pop_back();
+  return good.empty() ? json() : json(good.back().first);
 }
 
 // Where a run that has not ended by itself is, as its ring says, or that of its first process with one.

@@ -1,5 +1,6 @@
 #include "gate/param_groups_torch.h"
 
+#include <limits>
 #include <string_view>
 
 #include "pyhost/number_torch.h"
@@ -51,9 +52,19 @@ PyObject* ParamGroups::params_of(PyObject* group) {
   return params != nullptr && PyList_Check(params) ? params : nullptr;
 }
 
-double ParamGroups::lr(double fallback) const {
+double ParamGroups::lr(double fallback) const { return lr_of(0, fallback); }
+
+std::size_t ParamGroups::more_lrs(double* rates, std::size_t most) const {
+  const Py_ssize_t groups = groups_ ? PyList_GET_SIZE(groups_.get()) : 0;
+  std::size_t count = 0;
+  for (; count < most && static_cast<Py_ssize_t>(count) + 1 < groups; ++count)
+    rates[count] = lr_of(static_cast<Py_ssize_t>(count) + 1, std::numeric_limits<double>::quiet_NaN());
+  return count;
+}
+
+double ParamGroups::lr_of(Py_ssize_t index, double fallback) const {
   static PyObject* const name = PyUnicode_InternFromString("lr");
-  PyObject* group = groups_ && PyList_GET_SIZE(groups_.get()) > 0 ? PyList_GET_ITEM(groups_.get(), 0) : Py_None;
+  PyObject* group = groups_ && PyList_GET_SIZE(groups_.get()) > index ? PyList_GET_ITEM(groups_.get(), index) : Py_None;
   PyObject* value = PyDict_Check(group) ? PyDict_GetItemWithError(group, name) : nullptr;
   if (value == nullptr) {
     PyErr_Clear();

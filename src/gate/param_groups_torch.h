@@ -4,6 +4,7 @@
 
 #include <Python.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "pyhost/object_python.h"
@@ -18,6 +19,8 @@ class ParamGroups {
   ParamGroups& operator=(const ParamGroups&) = delete;
   // The learning rate of the first group.
   double lr(double fallback) const;
+  // Of the second group and those after it, at most so many as fit; NaN where one has none.
+  std::size_t more_lrs(double* rates, std::size_t most) const;
   // Visits the first `most` parameters, groups in order. False where param_groups is not a list of dicts of lists.
   template <typename Visit>
   bool for_first(std::uint32_t most, Visit&& visit) const {
@@ -32,6 +35,7 @@ class ParamGroups {
   }
 
  private:
+  double lr_of(Py_ssize_t group, double fallback) const;
   static PyObject* params_of(PyObject* group);  // borrowed; null: not a dict with a list of them
   Object groups_;                               // a list, or empty
 };

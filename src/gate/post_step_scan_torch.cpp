@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/checksum.h"
@@ -68,10 +69,12 @@ sense::Quick read(const observe::TensorView& v, std::int64_t itemsize, std::int6
   return sense::quick_scan(v.data + first * itemsize, static_cast<std::size_t>(last - first), v.dtype);
 }
 
-bool is_bad(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
+// Of a tensor that cannot be read, and of integers: nothing.
+std::optional<sense::Quick> read(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
   observe::TensorView v;
-  if (!tensor.defined() || !observe::view_of(*local_of(tensor).unsafeGetTensorImpl(), &v)) return false;
-  return read(v, static_cast<std::int64_t>(tensor.itemsize()), first, last).bad;
+  if (!tensor.defined() || !observe::view_of(*local_of(tensor).unsafeGetTensorImpl(), &v)) return std::nullopt;
+  if (v.dtype == sense::DType::kOther) return std::nullopt;
+  return read(v, static_cast<std::int64_t>(tensor.itemsize()), first, last);
 }
 
 // Of 64 bytes in the middle, or of the first element where the memory is not dense. An update that is not zero changes
@@ -123,18 +126,41 @@ void SliceScan::visit(PyObject* parameter) {
   const auto numel = static_cast<std::uint64_t>(impl->numel());
   const std::uint64_t start = seen_;
   seen_ += numel;
+  const std::vector<WeightSample>& samples = entry_.samples;
+  while (compared_ < samples.size() && samples[compared_].parameter < index) ++compared_;
+  if (compared_ < samples.size() && samples[compared_].parameter == index) compare(p);
   if (start >= end_ || start + numel <= begin_ || is_no_result(entry_, parameter)) return;
   const auto first = static_cast<std::int64_t>(std::max(begin_, start) - start);
   const auto last = static_cast<std::int64_t>(std::min(end_, start + numel) - start);
-  if (!bad_) look(entry_.weights[index], p, first, last);
+  ReadWeight& weight = entry_.weights[index];
+  if (first == 0) begin(weight, parameter);
+  if (!bad_) look(weight, p, first, last);
   for_each_state_tensor(state_.get(), parameter, [&](const at::Tensor& t) {
     // State of another size has no positions: it is read when the walk passes the parameter's first element.
     const bool same_size = static_cast<std::uint64_t>(t.numel()) == numel;
-    if (same_size)
-      bad_ = bad_ || is_bad(t, first, last);
-    else if (first == 0)
-      bad_ = bad_ || is_bad(t);  // a step count, a factored moment
+    if (bad_) return;
+    if (same_size) {
+      const std::optional<sense::Quick> seen = read(t, first, last);
+      bad_ = seen && seen->bad;
+      if (seen && !bad_) weight.state_absmax = std::max(weight.state_absmax, static_cast<float>(seen->absmax));
+    } else if (first == 0) {
+      bad_ = is_bad(t);  // a step count, a factored moment
+    }
   });
+}
+
+// Its first slice: what the step that is about to be applied changes is seen at the next one.
+void SliceScan::begin(ReadWeight& weight, PyObject* parameter) {
+  weight.state_absmax = -1;
+  const at::Tensor* const grad = gradient_of(parameter);
+  weight.small = grad != nullptr ? small_shares(*grad) : SmallShares();
+  if (grad != nullptr) entry_.next_samples.push_back(sample_weight(index_ - 1, THPVariable_Unpack(parameter)));
+}
+
+void SliceScan::compare(const at::Tensor& parameter) {
+  if (entry_.step != entry_.sampled_at + 1) return;
+  ReadWeight& weight = entry_.weights[entry_.samples[compared_].parameter];
+  weight.update = update_ratio(entry_.samples[compared_], parameter);
 }
 
 // The first slice of a parameter begins its part of a pass: what the pass before found is dropped.
@@ -157,6 +183,9 @@ bool SliceScan::end() {
   PyErr_Clear();
   state_ = Object();
   entry_.elements = seen_;
+  entry_.samples.swap(entry_.next_samples);
+  entry_.next_samples.clear();
+  entry_.sampled_at = entry_.step;
   entry_.slice_at = end_ >= seen_ ? 0 : end_;
   entry_.passes += end_ != 0 && entry_.slice_at == 0;
   return bad_;

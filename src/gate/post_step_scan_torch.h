@@ -23,10 +23,13 @@ class SliceScan {
 
  private:
   void look(ReadWeight& weight, const at::Tensor& parameter, std::int64_t first, std::int64_t last);
+  void begin(ReadWeight& weight, PyObject* parameter);
+  void compare(const at::Tensor& parameter);
   OptimizerEntry& entry_;
   Object state_;
   std::uint64_t begin_, end_, seen_ = 0;
   std::uint32_t index_ = 0;
+  std::size_t compared_ = 0;  // samples of the step before, whose parameters were visited
   bool bad_ = false;
 };
 

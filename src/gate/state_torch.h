@@ -14,6 +14,7 @@
 #include "base/immortal.h"
 #include "gate/device_tickets.h"
 #include "gate/loss_leaves_torch.h"
+#include "gate/weight_sample_torch.h"
 #include "observe/gradient_look_torch.h"
 #include "pyhost/object_python.h"
 #include "record/ring_posix.h"
@@ -95,6 +96,9 @@ struct WindowState {
 // A parameter as one pass of slices over all of them finds it.
 struct ReadWeight {
   float absmax = -1;         // largest magnitude; negative: it cannot be read, or is no result of a step
+  float state_absmax = -1;   // the largest magnitude of the optimizer's state of its shape; negative: there is none
+  float update = -1;         // what one step changed, relative (WeightSample); negative: not known
+  SmallShares small;         // of its gradient
   bool has_changed = true;   // its sample is another one than in the pass before
   std::uint64_t sample = 0;  // a checksum of a few bytes of it
 };
@@ -124,6 +128,9 @@ struct OptimizerEntry : WindowState {
   // pass has ended, and until the next one begins.
   std::vector<ReadWeight> weights;
   std::uint32_t passes = 0;       // that have ended
+  // Of the parameters whose part of the pass began with step `sampled_at`; and of those of the step being judged.
+  std::vector<WeightSample> samples, next_samples;
+  std::uint64_t sampled_at = 0;
   bool snapshot_pending = false;  // the window before stays open until what the step wrote is seen to be healthy
   std::shared_ptr<UndoCopy> undo;
   bool undo_held = false;              // `undo` was taken before the step for its closure, whatever the budget

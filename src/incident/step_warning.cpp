@@ -16,6 +16,7 @@ std::string name_of(const signal::Warning& warning, const std::vector<std::strin
       warning.what == signal::What::kGrowth && warning.of != Quantity::kWeight && warning.is_widespread;
   if (warning.what == signal::What::kLogits || warning.what == signal::What::kAttention)
     return std::string(signal::word(warning.what));
+  if (warning.what == signal::What::kDropped) return "steps";
   if (warning.parameter == signal::kNoParameter || is_of_all)
     return std::string(signal::word(warning.of == Quantity::kLoss ? Quantity::kLoss : Quantity::kGradient));
   return name_at(warning.parameter, names);
@@ -61,7 +62,10 @@ nlohmann::ordered_json to_json(const signal::Warning& warning, const std::vector
   one["text"] = signal::in_words(warning, name, name_at(warning.last_parameter, names));
   one["evidence"] = {
       {"from", warning.from}, {"to", warning.to}, {"factor_per_step", warning.factor}, {"learning_rate", warning.lr}};
-  if (warning.layers != 0) one["evidence"]["layers"] = warning.layers;
+  if (warning.what == signal::What::kDropped)
+    one["evidence"]["by_scaler"] = warning.layers;
+  else if (warning.layers != 0)
+    one["evidence"]["layers"] = warning.layers;
   one["horizon"] = warning.horizon ? nlohmann::ordered_json(*warning.horizon) : nlohmann::ordered_json();
   return one;
 }

@@ -187,6 +187,7 @@ Json story(const Json& report, const Json& alarm) {
   return {{"step", count(alarm, "step")},
           {"title", shown(headline(report, alarm))},
           {"onset", shown(at(alarm, "onset"), "text")},
+          {"wayBack", shown(way_back_sentence(report, alarm))},
           {"harmless", flag(alarm, "harmless")},
           {"cause", cause(at(alarm, "cause"))},
           {"fix", fix(report, at(alarm, "fix"))},

@@ -190,7 +190,7 @@ const Shape kAdvisory{{{"kind", kText, true},
                        {"capsule", kTextOrNull}}};
 const Shape kWarning{{{"what", kText, true,
                        "growth|spike|vanishing|scale|dead|clipping|norm|no-learning|headroom|"
-                       "vanishing-depth|exploding-depth|logits|attention"},
+                       "vanishing-depth|exploding-depth|logits|attention|dropped"},
                       {"name", kText, true},
                       {"step", kCount, true},
                       {"since", kCount, true},

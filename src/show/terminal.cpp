@@ -104,6 +104,8 @@ class Terminal {
     fix(at(alarm, "fix"));
     if (const Json& good = at(alarm, "last_good"); good.is_object())
       labelled("last good", Tone::kStrong, {{text(good, "checkpoint"), Tone::kCode}, {"a checkpoint", Tone::kDim}});
+    if (const std::string line = way_back_sentence(report_, alarm); !line.empty())
+      labelled("way back", Tone::kStrong, {{line}});
     if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
       labelled("capsule", Tone::kStrong, {{capsule, Tone::kCode}, {capsule_note(report_, alarm), Tone::kDim}});
     }
@@ -321,7 +323,7 @@ class Terminal {
       if (policy == "raise") hint = on_alarm("stop", "kStop") + " runs such a step again and names the cause";
       if (std::ranges::any_of(alarms, no_way_back))
         hint = "--level tape records the operators of every step, and explains such a one without running it again";
-      else if (policy == "stop")
+      else if (policy == "stop" && way_back_sentence(report_, alarms.back()).empty())
         hint = on_alarm("skip", "kSkip") + " continues without such a step, " + (of_cpp ? "kWarn" : "warn") +
                " applies it";
     }

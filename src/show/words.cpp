@@ -213,6 +213,19 @@ bool is_repeat(const Json& report, const Json& alarm) {
   });
 }
 
+std::string way_back_sentence(const Json& report, const Json& alarm) {
+  const Json& onset = at(alarm, "onset");
+  const Json& good = at(alarm, "last_good");
+  if (!onset.is_object() || !has_count(onset, "step") || is_of_cpp(report) || text(alarm, "policy") == "rollback")
+    return {};
+  const std::string before = "from before the onset at step " + std::to_string(count(onset, "step"));
+  const std::string in_place = "--on-alarm rollback --rollback-every N goes back in the running program";
+  if (!good.is_object()) return "no checkpoint " + before + " is known; " + in_place;
+  const std::string after = has_count(good, "step") ? ", of step " + std::to_string(count(good, "step")) : "";
+  return "start from " + text(good, "checkpoint") + after + ", " + before +
+         ", and change what led here; --resume \"COMMAND {checkpoint}\" starts it after a stop, " + in_place;
+}
+
 std::string repeats_sentence(const Json& report, const Json& alarm) {
   if (has_count(alarm, "repeat_of")) return {};
   std::string steps, last_action;

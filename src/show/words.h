@@ -70,6 +70,9 @@ std::string capsule_command(const Json& report, const std::string& capsule, cons
 // What is behind the path of an alarm's capsule: how to replay it, and whether it is there yet.
 std::string capsule_note(const Json& report, const Json& alarm);
 bool is_of_cpp(const Json& report);  // of a program without Python
+// How to continue from before the growth that led to an alarm; empty where it is not one of that kind, or nothing is
+// known to go back to that the program has not done itself.
+std::string way_back_sentence(const Json& report, const Json& alarm);
 // "0.7  3.5  81  Inf", the last good steps, where the value grew at least tenfold; empty otherwise.
 std::string drift(const Json& history, const char* key);
 

@@ -58,6 +58,8 @@ std::string_view word(What what) noexcept {
       return "logits";
     case What::kAttention:
       return "attention";
+    case What::kDropped:
+      return "dropped";
   }
   return "";
 }
@@ -154,7 +156,7 @@ std::string in_words(const Warning& w, const std::string& name, const std::strin
       return "no parameter has changed" + since + ", though gradients are not zero" + rate;
     case What::kHeadroom:
       return "the gradient of " + name + " reaches " + figure(w.to) + ", " + figure(std::log2(w.from / w.to)) +
-             " bits below the largest number of its dtype (" + figure(w.from) + ")" + rate +
+             " bits below the largest number of the dtype it is computed in (" + figure(w.from) + ")" + rate +
              (w.horizon ? "; it grows by " + figure(w.factor) + " a step: if it continues, it overflows in " +
                               std::to_string((*w.horizon)[0]) + " to " + std::to_string((*w.horizon)[1]) + " steps"
                         : std::string());
@@ -166,6 +168,13 @@ std::string in_words(const Warning& w, const std::string& name, const std::strin
       return "the logits of " + std::string(w.what == What::kLogits ? "the loss" : "attention") + " reach " +
              figure(w.to) + ", " + figure(w.to / w.from) + " times those of the first steps, by " + figure(w.factor) +
              " a step" + since + ": a softmax of them gives one 1, and zeros without a gradient" + rate;
+    case What::kDropped: {
+      const std::string by_program = figure(w.to - w.layers), by_scaler = std::to_string(w.layers);
+      return figure(w.to) + " of the last " + figure(w.from) + " steps were not applied," + since + ": " +
+             (w.to > w.layers ? "the program dropped " + by_program + " of them" : std::string()) +
+             (w.to > w.layers && w.layers > 0 ? ", " : "") +
+             (w.layers > 0 ? "a GradScaler skipped " + by_scaler : std::string()) + rate;
+    }
   }
   return "";
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "gate/state_torch.h"
+#include "standby/computed_dtype_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -29,6 +30,7 @@ void look_at_reach(const OptimizerEntry& entry) {
     l.is_looking = true;
     l.ordinal = entry.ordinal;
     observe::begin_softmax_reach();
+    forget_casts();
     return;
   }
   if (l.ordinal != entry.ordinal) return;
@@ -39,6 +41,7 @@ void look_at_reach(const OptimizerEntry& entry) {
 }
 
 observe::SoftmaxReach reach_of_step() noexcept { return the_looks.found; }
+bool is_looking_at_reach() noexcept { return the_looks.is_looking; }
 
 void forget_reach_of(const OptimizerEntry& entry) noexcept {
   if (the_looks.is_looking && the_looks.ordinal == entry.ordinal) set_reach_looks(the_looks.on);

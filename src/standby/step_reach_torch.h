@@ -13,6 +13,7 @@ struct OptimizerEntry;
 void look_at_reach(const OptimizerEntry& entry);
 // Of the step that look_at_reach() was given last; negative where it was not looked at.
 observe::SoftmaxReach reach_of_step() noexcept;
+bool is_looking_at_reach() noexcept;
 void forget_reach_of(const OptimizerEntry& entry) noexcept;
 // Off: no step is looked at any more.
 void set_reach_looks(bool on) noexcept;

@@ -19,10 +19,12 @@
 #include "observe/tensor_view_torch.h"
 #include "pyhost/object_python.h"
 #include "signal/depth_watch.h"
+#include "signal/drop_watch.h"
 #include "signal/headroom_watch.h"
 #include "signal/reach_watch.h"
 #include "signal/step_watch.h"
 #include "signal/weight_watch.h"
+#include "standby/computed_dtype_torch.h"
 #include "standby/step_reach_torch.h"
 
 namespace finitude::bindings {
@@ -30,20 +32,25 @@ namespace {
 
 // What the parameters of an optimizer are, in order.
 struct Shapes {
-  std::vector<double> limits;           // the largest finite number of its gradient's dtype; 0: it had none so far
-  std::vector<std::uint8_t> is_matrix;  // it has two dimensions or more
+  // The largest finite number of its gradient's dtype, or of the one that it is computed in; 0: it had none so far.
+  std::vector<double> limits;
+  std::vector<std::uint8_t> is_matrix;    // it has two dimensions or more
+  std::vector<std::uint8_t> is_narrowed;  // it is computed in float16, and no GradScaler keeps it in range
   double narrowest = std::numeric_limits<double>::max();  // of the limits that are known
+  std::uint64_t casts = 0;                                // casts_seen() of the limits
 };
 
 struct Watches {
   signal::StepWatch steps;
   signal::WeightWatch weights;
-  signal::HeadroomWatch headroom;
-  signal::DepthWatch depth;
+  signal::HeadroomWatch headroom{};
+  signal::DepthWatch depth{};
+  signal::DropWatch drops{};
   signal::ReachWatch logits{signal::What::kLogits}, attention{signal::What::kAttention};
-  Shapes shapes;
+  Shapes shapes{};
   std::uint32_t passes = 0;             // over the weights, that have been looked at
-  std::vector<signal::Warning> others;  // than those of `steps`
+  std::uint64_t handled = 0, skips = 0;  // of the counters of the process, at the last step
+  std::vector<signal::Warning> others{};  // than those of `steps`
 };
 
 struct Signals {
@@ -86,20 +93,23 @@ double limit_of(at::ScalarType type) {
 }
 
 // Looked up when the number of parameters changes; the dtype where a gradient comes for the first time. GIL held.
-void look_at_shapes(const OptimizerEntry& entry, Shapes* shapes) {
+void look_at_shapes(const OptimizerEntry& entry, bool has_scaler, Shapes* shapes) {
   const std::size_t count = entry.marks.size();
-  if (shapes->limits.size() != count) {
-    *shapes = {std::vector<double>(count, 0.0), std::vector<std::uint8_t>(count, 0),
-               std::numeric_limits<double>::max()};
+  if (shapes->limits.size() != count || shapes->casts != casts_seen()) {
+    *shapes = {std::vector<double>(count, 0.0), std::vector<std::uint8_t>(count, 0), std::vector<std::uint8_t>(count, 0),
+               std::numeric_limits<double>::max(), casts_seen()};
     for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
-      if (index < count && THPVariable_Check(p)) shapes->is_matrix[index] = THPVariable_Unpack(p).dim() >= 2;
+      if (index >= count || !THPVariable_Check(p)) return;
+      const at::Tensor& parameter = THPVariable_Unpack(p);
+      shapes->is_matrix[index] = parameter.dim() >= 2;
+      shapes->is_narrowed[index] = !has_scaler && is_computed_in_half(*parameter.unsafeGetTensorImpl());
     });
     PyErr_Clear();
   }
   for (std::size_t i = 0; i < count; ++i) {
     const c10::TensorImpl* grad = entry.marks[i].grad;
     if (grad == nullptr || shapes->limits[i] != 0) continue;
-    shapes->limits[i] = limit_of(grad->dtype().toScalarType());
+    shapes->limits[i] = shapes->is_narrowed[i] ? limit_of(at::ScalarType::Half) : limit_of(grad->dtype().toScalarType());
     if (shapes->limits[i] > 0) shapes->narrowest = std::min(shapes->narrowest, shapes->limits[i]);
   }
 }
@@ -139,12 +149,22 @@ bool look_at_softmax(const record::StepRecord& step, Watches* watches) {
   return !watches->others.empty();
 }
 
+// Of steps that the program drops before backward, the counter of the process has those that Python was asked about.
+bool look_at_drops(const OptimizerEntry& entry, const record::StepRecord& step, Watches* watches) {
+  const std::uint64_t handled = live().counters.handled_by_script, skips = live().counters.scaler_skips;
+  const std::uint64_t counted = handled - std::exchange(watches->handled, handled);
+  const std::uint64_t dropped = std::max<std::uint64_t>({counted, entry.dropped, entry.laundered ? 1u : 0u});
+  const std::uint64_t by_scaler = skips - std::exchange(watches->skips, skips);
+  if (const auto one = watches->drops.note(step.step, step.lr, dropped, by_scaler)) watches->others.push_back(*one);
+  return !watches->others.empty();
+}
+
 bool look_at_parameters(const OptimizerEntry& entry, const record::StepRecord& step, std::span<const float> gradients,
                         Watches* watches) {
   // Where clipping has proved them finite no gradient was read, and each has the norm of all for its magnitude.
   const auto is_unread = [](const GradMark& mark) { return mark.grad != nullptr && !(mark.norm >= 0); };
   if (gradients.empty() || std::ranges::any_of(entry.marks, is_unread)) return false;
-  look_at_shapes(entry, &watches->shapes);
+  look_at_shapes(entry, record::loss_scale(step.flags) > 0, &watches->shapes);
   const Shapes& shapes = watches->shapes;
   for (signal::Warning& one :
        watches->headroom.note(step.step, step.lr, step.grad_absmax, shapes.narrowest, gradients, shapes.limits))
@@ -163,15 +183,11 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
   if (found == s.watches.end()) {
     const double limit = limit_of(entry);
     found = s.watches
-                .try_emplace(entry.ordinal, Watches{signal::StepWatch(limit, s.norm_limit),
-                                                    signal::WeightWatch(limit),
-                                                    {},
-                                                    {},
-                                                    signal::ReachWatch(signal::What::kLogits),
-                                                    signal::ReachWatch(signal::What::kAttention),
-                                                    {},
-                                                    entry.passes,
-                                                    {}})
+                .try_emplace(entry.ordinal, Watches{.steps = signal::StepWatch(limit, s.norm_limit),
+                                                    .weights = signal::WeightWatch(limit),
+                                                    .passes = entry.passes,
+                                                    .handled = live().counters.handled_by_script,
+                                                    .skips = live().counters.scaler_skips})
                 .first;
   }
   s.gradients.clear();
@@ -181,12 +197,13 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
   }
   const bool weights_have_news = look_at_weights(entry, step, &found->second);
   const bool softmax_has_news = look_at_softmax(step, &found->second);
+  const bool drops_have_news = look_at_drops(entry, step, &found->second);
   const bool parameters_have_news = look_at_parameters(entry, step, s.gradients, &found->second);
   const bool steps_have_news =
       found->second.steps.note({step.step, step.loss, step.grad_absmax, step.lr, record::loss_scale(step.flags),
                                 norm_of(entry, step.grad_absmax, s.norm_limit), entry.clip_max},
                                s.gradients);
-  return weights_have_news || softmax_has_news || parameters_have_news || steps_have_news;
+  return weights_have_news || softmax_has_news || drops_have_news || parameters_have_news || steps_have_news;
 }
 
 bool warn(OptimizerEntry& entry) {

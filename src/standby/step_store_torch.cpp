@@ -1,16 +1,21 @@
 #include "standby/step_store_torch.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "base/immortal.h"
 #include "gate/gradient_norm_torch.h"
+#include "gate/param_groups_torch.h"
 #include "gate/state_torch.h"
+#include "gate/verdict_torch.h"
 #include "rewind/loader_datasets_python.h"
 #include "rewind/loader_torch.h"
 #include "rewind/window_start_torch.h"
@@ -26,9 +31,11 @@ struct Store {
   struct Last {
     std::uint32_t passes = 0;  // over the weights, that were stored
     double gradient_norm = std::numeric_limits<double>::quiet_NaN();
+    bool has_rates = false;  // its groups have had different learning rates
   };
   std::unordered_map<std::uint32_t, Last> last;  // by ordinal
-  std::vector<float> gradients, weights, norms;  // of the step being stored
+  std::vector<float> gradients, weights, norms, parts;  // of the step being stored
+  std::array<double, store::kMostGroups - 1> rates{};   // of its parameter groups after the first
   std::vector<UsedBatch> used;                   // by it
   std::vector<std::byte> ids;                    // of one of them
   store::RowsWriter rows;                        // of all
@@ -52,6 +59,44 @@ bool has_loss(const OptimizerEntry& entry, const record::StepRecord& step) {
     if (note.serial > entry.window_start) return true;
   return false;
 }
+
+// Of each backward that the gradients of this step are the sum of, the last of its losses.
+void add_micro_batches(const OptimizerEntry& entry, store::StepRow* row) {
+  const std::vector<LossNote>& notes = live().losses;
+  if (entry.backwards < 2) return;
+  std::uint32_t expected = entry.backwards;  // of this micro-batch and those after it a loss was taken
+  for (auto note = notes.rbegin(); note != notes.rend() && expected > 0; ++note) {
+    if (!in_window(entry, *note) || note->device.pending) continue;
+    if (note->micro_batch + 1 > expected) continue;  // a further root of the same backward
+    if (note->micro_batch + 1 < expected) break;
+    --expected;
+    row->loss_first = note->value;
+    if (!(row->loss_min <= note->value)) row->loss_min = note->value;
+    if (!(row->loss_max >= note->value)) row->loss_max = note->value;
+  }
+}
+
+// From the step on in which they differ for the first time.
+void add_rates(const OptimizerEntry& entry, Store::Last* last, store::StepRow* row) {
+  Store& s = *the_store;
+  const std::size_t count = ParamGroups(entry.self).more_lrs(s.rates.data(), s.rates.size());
+  const auto differs = [&](double rate) { return rate != row->learning_rate; };
+  last->has_rates = last->has_rates || std::any_of(s.rates.begin(), s.rates.begin() + count, differs);
+  if (last->has_rates) row->more_rates = std::span(s.rates).first(count);
+}
+
+// What a pass over the parameters has found, in the order of store::kPartNames.
+void add_weights(const OptimizerEntry& entry, store::StepRow* row) {
+  Store& s = *the_store;
+  for (const ReadWeight& one : entry.weights) s.weights.push_back(one.absmax);
+  for (const ReadWeight& one : entry.weights) s.parts.push_back(one.update);
+  for (const ReadWeight& one : entry.weights) s.parts.push_back(one.state_absmax);
+  for (const ReadWeight& one : entry.weights) s.parts.push_back(one.small.zeros);
+  for (const ReadWeight& one : entry.weights) s.parts.push_back(one.small.subnormals);
+  row->weights = s.weights;
+  row->parts = s.parts;
+}
+static_assert(store::kParts == 4);
 
 // A whole number of Python's or numpy's. A tensor is none: of a GPU it would be waited for.
 bool id_of(PyObject* object, std::int64_t* id) {
@@ -175,13 +220,15 @@ void store_step(const OptimizerEntry& entry, const record::StepRecord& step, boo
   row.gradients = s.gradients;
   row.norms = s.norms;
   s.weights.clear();
-  Store::Last& last = s.last.try_emplace(entry.ordinal, Store::Last{entry.passes}).first->second;
+  s.parts.clear();
+  Store::Last& last = s.last.try_emplace(entry.ordinal, Store::Last{.passes = entry.passes}).first->second;
   last.gradient_norm = row.gradient_norm;
   if (last.passes != entry.passes) {
     last.passes = entry.passes;
-    for (const ReadWeight& one : entry.weights) s.weights.push_back(one.absmax);
+    add_weights(entry, &row);
   }
-  row.weights = s.weights;
+  add_micro_batches(entry, &row);
+  add_rates(entry, &last, &row);
   add_batches(entry, &row);
   s.writer->push(row);
 } catch (...) {  // no memory: the step is not stored

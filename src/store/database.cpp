@@ -24,6 +24,10 @@ PRAGMA user_version = 1;
 static_assert(kSchemaVersion == 1);
 constexpr const char* kQuantityNames[] = {"loss",       "gradient_norm", "gradient_absmax", "learning_rate",
                                           "loss_scale", "step_seconds",  "logits_absmax",   "attention_absmax"};
+// Of the parameter groups after the first.
+constexpr const char* kRateNames[] = {"learning_rate_2", "learning_rate_3", "learning_rate_4", "learning_rate_5",
+                                      "learning_rate_6", "learning_rate_7", "learning_rate_8"};
+static_assert(std::size(kRateNames) == kMostGroups - 1);
 constexpr const char* kOfTensor = "tensor_absmax";
 constexpr const char* kEventNames[] = {nullptr, "warning", "spike", "alarm"};  // by StepEvent
 constexpr int kBusyMs = 5000;
@@ -127,27 +131,43 @@ void Database::name(std::uint32_t optimizer, OptimizerNames names) {
 }
 
 void Database::add_value(Kept& kept, std::uint64_t step, double time, double value) {
+  if (kept.id == 0 && std::isnan(value)) return;
+  Point one;
+  one.step = step;
+  one.add(step, time, value);
+  add_point(kept, one);
+}
+
+void Database::add_point(Kept& kept, const Point& one) {
   if (kept.id == 0) {
-    if (std::isnan(value)) return;
     kept.id = next_id_++;
     kept.is_new = true;
   }
   Point whole;
-  if (kept.series.add(step, time, value, &whole)) waiting_.emplace_back(kept.id, whole), ++kept.written;
+  if (kept.series.add(one, &whole)) waiting_.emplace_back(kept.id, whole), ++kept.written;
   kept.is_changed = true;
 }
 
 void Database::add_values(std::vector<Kept>& all, const char* quantity, const StepRow& row, double time,
-                          std::span<const float> values) {
+                          std::span<const float> values, Interval interval) {
   values = values.first(std::min(values.size(), kMostParameters));
   while (all.size() < values.size()) {
-    all.push_back({.series = Series(kOfParameter),
+    all.push_back({.series = Series(interval),
                    .quantity = quantity,
                    .optimizer = row.optimizer,
                    .parameter = static_cast<std::int64_t>(all.size())});
   }
   for (std::size_t i = 0; i < values.size(); ++i)
     if (!(values[i] < 0)) add_value(all[i], row.step, time, static_cast<double>(values[i]));
+}
+
+void Database::add_rates(Optimizer& optimizer, const StepRow& row, double time) {
+  const std::size_t count = std::min(row.more_rates.size(), std::size(kRateNames));
+  while (optimizer.rates.size() < count)
+    optimizer.rates.push_back({.series = Series(kOfOptimizer),
+                               .quantity = kRateNames[optimizer.rates.size()],
+                               .optimizer = row.optimizer});
+  for (std::size_t i = 0; i < count; ++i) add_value(optimizer.rates[i], row.step, time, row.more_rates[i]);
 }
 
 void Database::add(const StepRow& row, double time) {
@@ -160,10 +180,19 @@ void Database::add(const StepRow& row, double time) {
   const double seconds = optimizer.has_stepped ? time - optimizer.last_time : std::numeric_limits<double>::quiet_NaN();
   const double values[] = {row.loss,       row.gradient_norm, row.gradient_absmax, row.learning_rate,
                            row.loss_scale, seconds,           row.logits_absmax,   row.attention_absmax};
+  if (!std::isnan(row.loss_first)) {  // several micro-batches; what comes below is dropped, as the step is there
+    Point losses{.step = row.step};
+    for (const double one : {row.loss_first, row.loss_min, row.loss_max, row.loss}) losses.add(row.step, time, one);
+    add_point(optimizer.whole[0], losses);
+  }
   for (std::size_t i = 0; i < std::size(values); ++i) add_value(optimizer.whole[i], row.step, time, values[i]);
+  add_rates(optimizer, row, time);
   add_values(optimizer.gradients, "gradient_absmax", row, time, row.gradients);
   add_values(optimizer.weights, "weight_absmax", row, time, row.weights);
   add_values(optimizer.norms, "gradient_norm", row, time, row.norms);
+  const std::size_t count = row.parts.size() / kParts;
+  for (std::size_t i = 0; i < kParts; ++i)
+    add_values(optimizer.parts[i], kPartNames[i], row, time, row.parts.subspan(i * count, count), kOfPart);
   optimizer.last_time = time;
   optimizer.has_stepped = true;
 }
@@ -306,7 +335,10 @@ bool Database::make_coarser(Kept& kept) {
 template <typename Do>
 bool Database::for_each_series(const Do& each) {
   for (auto& [unused, optimizer] : optimizers_) {
-    for (std::vector<Kept>* all : {&optimizer.whole, &optimizer.gradients, &optimizer.weights, &optimizer.norms}) {
+    std::vector<std::vector<Kept>*> every = {&optimizer.whole, &optimizer.rates, &optimizer.gradients,
+                                             &optimizer.weights, &optimizer.norms};
+    for (std::vector<Kept>& all : optimizer.parts) every.push_back(&all);
+    for (std::vector<Kept>* all : every) {
       for (Kept& kept : *all)
         if (kept.is_changed && !each(kept)) return false;
     }

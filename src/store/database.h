@@ -2,6 +2,7 @@
 // its schema. One thread at a time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -30,7 +31,7 @@ inline constexpr std::size_t kMostWaitingBytes = std::size_t{8} << 20;  // of id
 // Rows of micro-batches in the file; the oldest go, but for those of steps with an event, of which there are so many.
 inline constexpr std::size_t kMostBatches = 100'000, kMostBatchBytes = std::size_t{32} << 20, kMostEvents = 10'000;
 // A point covers at least this much. The number of steps of a parameter's point bounds the bytes per step.
-inline constexpr Interval kOfOptimizer{1, 0.05}, kOfParameter{32, 1.0};
+inline constexpr Interval kOfOptimizer{1, 0.05}, kOfParameter{32, 1.0}, kOfPart{128, 4.0};
 
 // A tensor that the program named has rows as an optimizer has; their gradient_absmax is its largest magnitude.
 inline constexpr std::uint32_t kFirstTensor = 1u << 31, kMostTensors = 32;
@@ -86,7 +87,8 @@ class Database {
   struct Optimizer {
     std::string name;
     std::vector<std::string> parameters, dtypes;
-    std::vector<Kept> whole, gradients, weights, norms;
+    std::vector<Kept> whole, rates, gradients, weights, norms;
+    std::array<std::vector<Kept>, kParts> parts;
     double last_time = 0;
     bool has_stepped = false;
   };
@@ -118,8 +120,10 @@ class Database {
   bool execute(const char* sql);
   bool put_info(const std::string& key, const std::string& value);
   void add_value(Kept& kept, std::uint64_t step, double time, double value);
+  void add_point(Kept& kept, const Point& one);
   void add_values(std::vector<Kept>& all, const char* quantity, const StepRow& row, double time,
-                  std::span<const float> values);
+                  std::span<const float> values, Interval interval = kOfParameter);
+  void add_rates(Optimizer& optimizer, const StepRow& row, double time);
   bool put_series(Kept& kept);
   bool put_point(std::int64_t series, const Point& point);
   bool make_coarser(Kept& kept);

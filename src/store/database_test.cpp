@@ -109,6 +109,34 @@ TEST_F(StoreDatabase, NormsOfParametersAndDtypesAreKept) {
   EXPECT_EQ(ask("SELECT count(*) FROM series WHERE dtype IS NOT NULL AND parameter IS NULL"), 0);
 }
 
+TEST_F(StoreDatabase, PartsRatesAndMicroBatchesHaveSeries) {
+  database_->name(0, {"SGD", {"w", "b"}});
+  const std::vector<float> weights = {1.0f, 2.0f}, parts = {0.25f, -1.0f, 3.0f, 4.0f, 0.5f, 0.0f, -1.0f, -1.0f};
+  const std::vector<double> rates = {0.125, 0.0625};
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    StepRow row = row_of(step, 2.0, {}, weights);
+    row.loss_first = 3.0;
+    row.loss_min = 1.0;
+    row.loss_max = 9.0;
+    row.parts = parts;
+    row.more_rates = rates;
+    database_->add(row, 1.0 + static_cast<double>(step));
+  }
+  ASSERT_TRUE(database_->commit().ok());
+  const std::string of = " FROM point JOIN series ON id = series WHERE quantity = ";
+  EXPECT_EQ(ask("SELECT first" + of + "'loss' AND step = 0"), 3.0);
+  EXPECT_EQ(ask("SELECT min" + of + "'loss' AND step = 1"), 1.0);
+  EXPECT_EQ(ask("SELECT max" + of + "'loss' AND step = 1"), 9.0);
+  EXPECT_EQ(ask("SELECT last" + of + "'loss' AND step = 1"), 2.0);
+  EXPECT_EQ(ask("SELECT last" + of + "'learning_rate_2' AND parameter IS NULL"), 0.125);
+  EXPECT_EQ(ask("SELECT last" + of + "'learning_rate_3' AND parameter IS NULL"), 0.0625);
+  EXPECT_EQ(ask("SELECT last" + of + "'update_ratio' AND parameter = 'w'"), 0.25);
+  EXPECT_EQ(ask("SELECT count(*)" + of + "'update_ratio' AND parameter = 'b'"), 0);
+  EXPECT_EQ(ask("SELECT last" + of + "'state_absmax' AND parameter = 'b'"), 4.0);
+  EXPECT_EQ(ask("SELECT last" + of + "'gradient_zeros' AND parameter = 'w'"), 0.5);
+  EXPECT_EQ(ask("SELECT count(*)" + of + "'gradient_subnormals'"), 0);
+}
+
 TEST_F(StoreDatabase, WhatIsNotFiniteIsNull) {
   database_->name(0, {"SGD", {}});
   database_->add(row_of(0, 1.0), 1);
@@ -220,6 +248,7 @@ TEST_F(StoreDatabase, OldRowsGoButForThoseOfEvents) {
 // steps * seconds: how long the training takes. Every step has a loss and so many gradients.
 void train(Database* database, std::uint64_t steps, std::size_t parameters, double seconds) {
   std::vector<float> values(parameters);
+  const std::vector<float> parts(parameters * kParts, 0.5f);
   std::vector<std::string> names(parameters);
   for (std::size_t i = 0; i < parameters; ++i) names[i] = "layers." + std::to_string(i) + ".weight";
   database->name(0, {"AdamW", names});
@@ -228,7 +257,10 @@ void train(Database* database, std::uint64_t steps, std::size_t parameters, doub
     for (std::size_t i = 0; i < parameters; ++i) values[i] = static_cast<float>((step * (i + 7)) % 1009);
     const double time = static_cast<double>(step) * seconds;
     StepRow row = row_of(step, std::sin(static_cast<double>(step)), values);
-    if (step % 8 == 0) row.weights = values;
+    if (step % 8 == 0) {
+      row.weights = values;
+      row.parts = parts;
+    }
     row.gradient_norm = row.gradient_absmax = row.learning_rate = row.loss_scale =
         0.125 * static_cast<double>(step % 99);
     database->add(row, time);

@@ -34,19 +34,26 @@ void Point::append(const Point& next) noexcept {
 }
 
 bool Series::add(std::uint64_t step, double time, double value, Point* whole) noexcept {
+  Point one;
+  one.step = step;
+  one.add(step, time, value);
+  return add(one, whole);
+}
+
+bool Series::add(const Point& one, Point* whole) noexcept {
   bool is_whole = false;
   if (is_open_) {
-    if (step <= open_.last_step) return false;
-    is_whole = step - open_.step >= interval_.steps && time - began_ >= interval_.seconds;
+    if (one.step <= open_.last_step) return false;
+    is_whole = one.step - open_.step >= interval_.steps && one.time - began_ >= interval_.seconds;
     if (is_whole) *whole = open_;
   }
   if (is_whole || !is_open_) {
     open_ = Point();
-    open_.step = step;
-    began_ = time;
+    open_.step = one.step;
+    began_ = one.time;
     is_open_ = true;
   }
-  open_.add(step, time, value);
+  open_.append(one);
   return is_whole;
 }
 

@@ -36,6 +36,8 @@ class Series {
 
   // Steps come in order; one that does not is dropped. True: a point is whole now, and lies in *whole.
   bool add(std::uint64_t step, double time, double value, Point* whole) noexcept;
+  // The same with several values of one step: one.step is one.last_step.
+  bool add(const Point& one, Point* whole) noexcept;
   bool is_empty() const noexcept { return !is_open_; }
   const Point& open() const noexcept { return open_; }  // not is_empty()
   // Points were merged in pairs: later ones cover twice as much.

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <vector>
@@ -16,6 +17,12 @@ namespace finitude::store {
 
 // What is to be remembered of a step: its rows are kept then.
 enum class StepEvent : std::uint8_t { kNone, kWarning, kSpike, kAlarm };
+
+// Parameter groups whose learning rates are stored.
+inline constexpr std::size_t kMostGroups = 8;
+// What is known of each parameter besides its largest magnitudes, in the order of StepRow::parts.
+inline constexpr const char* kPartNames[] = {"update_ratio", "state_absmax", "gradient_zeros", "gradient_subnormals"};
+inline constexpr std::size_t kParts = std::size(kPartNames);
 
 // A step of one optimizer. NaN: not known.
 struct StepRow {
@@ -30,11 +37,17 @@ struct StepRow {
   std::span<const std::byte> batches;  // of a RowsWriter
   bool is_applied = true;              // false: no series has a value of it
   StepEvent event = StepEvent::kNone;
+  // Of several micro-batches: the first, smallest and largest loss of them; `loss` is the last one's.
+  double loss_first = std::numeric_limits<double>::quiet_NaN(), loss_min = loss_first, loss_max = loss_first;
+  // One quantity of all parameters after the other, kParts times as many as `weights`, or empty; negative: none.
+  std::span<const float> parts = {};
+  std::span<const double> more_rates = {};  // of the second parameter group and those after it
 };
 
 // What the spans of a row point into that was taken out of the queue.
 struct StepMemory {
   std::vector<float> floats;
+  std::vector<double> rates;
   std::vector<std::byte> bytes;
 };
 
@@ -45,8 +58,12 @@ class StepQueue {
   // By one thread at a time. False: there is no room.
   bool push(const StepRow& row) noexcept {
     const bool has_norms = !row.norms.empty() && row.norms.size() == row.gradients.size();
-    const std::size_t floats = row.gradients.size() * (has_norms ? 2 : 1) + row.weights.size();
-    const std::uint64_t needed = kHead + (floats + 1) / 2 + (row.batches.size() + 7) / 8;
+    const bool has_parts = !row.parts.empty() && row.parts.size() == kParts * row.weights.size();
+    const std::size_t floats =
+        row.gradients.size() * (has_norms ? 2 : 1) + row.weights.size() * (has_parts ? 1 + kParts : 1);
+    const std::span<const double> rates = row.more_rates.first(std::min(row.more_rates.size(), kMostGroups - 1));
+    const std::uint64_t front = kHead + rates.size();
+    const std::uint64_t needed = front + (floats + 1) / 2 + (row.batches.size() + 7) / 8;
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     if (needed > words_.size() - (head - tail_.load(std::memory_order_acquire))) {
       left_out_.fetch_add(1, std::memory_order_relaxed);
@@ -54,8 +71,9 @@ class StepQueue {
     }
     const std::uint64_t words[kHead] = {row.step,
                                         row.optimizer | std::uint64_t{has_norms} << 32 |
-                                            std::uint64_t{row.is_applied} << 33 |
-                                            std::uint64_t{static_cast<std::uint8_t>(row.event)} << 40,
+                                            std::uint64_t{row.is_applied} << 33 | std::uint64_t{has_parts} << 34 |
+                                            std::uint64_t{static_cast<std::uint8_t>(row.event)} << 40 |
+                                            std::uint64_t{rates.size()} << 48,
                                         std::uint64_t{row.gradients.size()} << 32 | row.weights.size(),
                                         row.time_ns,
                                         std::bit_cast<std::uint64_t>(row.loss),
@@ -65,14 +83,19 @@ class StepQueue {
                                         std::bit_cast<std::uint64_t>(row.loss_scale),
                                         row.batches.size(),
                                         std::bit_cast<std::uint64_t>(row.logits_absmax),
-                                        std::bit_cast<std::uint64_t>(row.attention_absmax)};
+                                        std::bit_cast<std::uint64_t>(row.attention_absmax),
+                                        std::bit_cast<std::uint64_t>(row.loss_first),
+                                        std::bit_cast<std::uint64_t>(row.loss_min),
+                                        std::bit_cast<std::uint64_t>(row.loss_max)};
     copy_in(head * 8, words, sizeof words);
-    copy_in((head + kHead) * 8, row.gradients.data(), row.gradients.size_bytes());
-    std::uint64_t at = (head + kHead) * 8 + row.gradients.size_bytes();
-    copy_in(at, row.weights.data(), row.weights.size_bytes());
-    at += row.weights.size_bytes();
-    if (has_norms) copy_in(at, row.norms.data(), row.norms.size_bytes());
-    copy_in((head + kHead + (floats + 1) / 2) * 8, row.batches.data(), row.batches.size());
+    copy_in((head + kHead) * 8, rates.data(), rates.size_bytes());
+    std::uint64_t at = (head + front) * 8;
+    for (const std::span<const float> some : {row.gradients, row.weights, has_parts ? row.parts : kNone,
+                                              has_norms ? row.norms : kNone}) {
+      copy_in(at, some.data(), some.size_bytes());
+      at += some.size_bytes();
+    }
+    copy_in((head + front + (floats + 1) / 2) * 8, row.batches.data(), row.batches.size());
     head_.store(head + needed, std::memory_order_release);
     return true;
   }
@@ -84,12 +107,15 @@ class StepQueue {
     std::uint64_t words[kHead];
     copy_out(tail * 8, words, sizeof words);
     const std::size_t gradients = words[2] >> 32, weights = words[2] & 0xffffffffu;
-    auto& [floats, bytes] = *memory;
-    const std::size_t norms = (words[1] >> 32 & 1) != 0 ? gradients : 0;
-    floats.resize(gradients + weights + norms);
+    auto& [floats, rates, bytes] = *memory;
+    const std::size_t norms = (words[1] >> 32 & 1) != 0 ? gradients : 0,
+                      parts = (words[1] >> 34 & 1) != 0 ? kParts * weights : 0;
+    floats.resize(gradients + weights + parts + norms);
+    rates.resize(words[1] >> 48 & 0xff);
     bytes.resize(words[9]);
-    const std::uint64_t behind = tail + kHead + (floats.size() + 1) / 2;
-    copy_out((tail + kHead) * 8, floats.data(), floats.size() * sizeof(float));
+    const std::uint64_t behind = tail + kHead + rates.size() + (floats.size() + 1) / 2;
+    copy_out((tail + kHead) * 8, rates.data(), rates.size() * sizeof(double));
+    copy_out((tail + kHead + rates.size()) * 8, floats.data(), floats.size() * sizeof(float));
     copy_out(behind * 8, bytes.data(), bytes.size());
     row->step = words[0];
     row->optimizer = static_cast<std::uint32_t>(words[1]);
@@ -103,8 +129,13 @@ class StepQueue {
     row->loss_scale = std::bit_cast<double>(words[8]);
     row->logits_absmax = std::bit_cast<double>(words[10]);
     row->attention_absmax = std::bit_cast<double>(words[11]);
+    row->loss_first = std::bit_cast<double>(words[12]);
+    row->loss_min = std::bit_cast<double>(words[13]);
+    row->loss_max = std::bit_cast<double>(words[14]);
+    row->more_rates = rates;
     row->gradients = std::span(floats).first(gradients);
     row->weights = std::span(floats).subspan(gradients, weights);
+    row->parts = std::span(floats).subspan(gradients + weights, parts);
     row->norms = std::span(floats).last(norms);
     row->batches = bytes;
     tail_.store(behind + (bytes.size() + 7) / 8, std::memory_order_release);
@@ -118,7 +149,8 @@ class StepQueue {
   std::uint64_t left_out() const noexcept { return left_out_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr std::size_t kHead = 12;
+  static constexpr std::size_t kHead = 15;
+  static constexpr std::span<const float> kNone = {};
 
   // At this byte of an endless queue, which wraps around in memory.
   void copy_in(std::uint64_t at, const void* from, std::size_t size) noexcept {

@@ -8,7 +8,7 @@ namespace finitude::store {
 namespace {
 
 TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
-  StepQueue queue(512);
+  StepQueue queue(1024);
   StepRow out;
   StepMemory memory;
   std::vector<float> given;
@@ -16,7 +16,13 @@ TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
     given.assign(step % 7, static_cast<float>(step));
     const std::vector<float> weights(step % 4, -static_cast<float>(step));
     const std::vector<float> norms(step % 3 == 0 ? given.size() : 0, 2.0f * static_cast<float>(step));
-    ASSERT_TRUE(queue.push({step, 3, step * 2, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, given, weights, norms}));
+    const std::vector<float> parts(step % 5 == 0 ? kParts * weights.size() : 0, 7.0f);
+    const std::vector<double> rates(step % kMostGroups, 0.125);
+    StepRow in{step, 3, step * 2, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, given, weights, norms};
+    in.parts = parts;
+    in.more_rates = rates;
+    in.loss_max = 9.0;
+    ASSERT_TRUE(queue.push(in));
     ASSERT_TRUE(queue.pop(&out, &memory));
     EXPECT_EQ(out.step, step);
     EXPECT_EQ(out.optimizer, 3u);
@@ -31,6 +37,9 @@ TEST(StoreQueue, RowsComeOutAsTheyWentIn) {
     EXPECT_EQ(std::vector<float>(out.gradients.begin(), out.gradients.end()), given);
     EXPECT_EQ(std::vector<float>(out.weights.begin(), out.weights.end()), weights);
     EXPECT_EQ(std::vector<float>(out.norms.begin(), out.norms.end()), norms);
+    EXPECT_TRUE(std::ranges::equal(out.parts, parts));
+    EXPECT_TRUE(std::ranges::equal(out.more_rates, rates));
+    EXPECT_EQ(out.loss_max, 9.0);
     EXPECT_FALSE(queue.pop(&out, &memory));
   }
 }
@@ -61,7 +70,7 @@ TEST(StoreQueue, FullQueueDropsRowsAndCountsThem) {
   StepQueue queue(512);
   int pushed = 0;
   while (queue.push({})) ++pushed;
-  EXPECT_EQ(pushed, 512 / 8 / 12);
+  EXPECT_EQ(pushed, 512 / 8 / 15);
   EXPECT_FALSE(queue.push({}));
   EXPECT_EQ(queue.left_out(), 2u);
   StepRow out;

@@ -1,6 +1,7 @@
 """The timeline of a run in a real browser: alone, in a report, and live."""
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -97,6 +98,68 @@ def test_runs_are_compared_by_their_settings(tmp_path):
 def test_a_row_of_the_map_opens_its_parameter(alone):
     (found,) = pages.look({"file": alone, "ask": ["chosen", "shown"]})
     assert found["chosen"].startswith("layers.") and len(found["shown"]) == 5 + 2
+
+
+@pytest.mark.parametrize("dtype", [None, "float16", "float32"])
+def test_the_map_has_headroom_and_updates(tmp_path, dtype):
+    folder = made_stores.run(tmp_path / "run", steps=3000, parameters=6, dtype=dtype)
+    path = tmp_path / "alone.html"
+    path.write_text(page.filled(page.built(), "finitude", document.still(str(folder))))
+    (found,) = pages.look({"file": path, "ask": ["maps", "axe", "coloured"]})
+    plain = ["Largest gradient", "Largest weight", "Gradient / weight"]
+    both = ["Largest gradient", "Headroom of gradients", "Largest weight", "Gradient / weight", "Update / weight"]
+    assert (found["errors"], found["axe"], list(found["maps"])) == ([], [], both if dtype else plain)
+    assert found["coloured"] == 1.0
+    if dtype:  # gradients are 0.2 to 1.2 times exp(-3): 2^-6.6 to 2^0.3
+        most, least = (float(one) for one in re.findall(r"(\d+\.\d) bits", found["maps"]["Headroom of gradients"]))
+        limit = 16 if dtype == "float16" else 128
+        assert limit - 0.5 < least < limit + 1.5 and limit + 5 < most < limit + 8, found["maps"]
+
+
+FAILS_SLOWLY = """
+import torch
+torch.manual_seed(0)
+rows = torch.utils.data.TensorDataset(torch.randn(800, 16))
+model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+opt = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+warm_up = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1.02**step)
+step = 0
+for epoch in range(20):
+    for (x,) in torch.utils.data.DataLoader(rows, batch_size=32, shuffle=True):
+        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        warm_up.step()
+        step += 1
+        if step % 50 == 0:
+            torch.save({"model": model.state_dict(), "optimizer": opt.state_dict()}, f"{step}.pt")
+"""
+
+
+def test_one_page_tells_a_slow_failure(tmp_path):
+    """Of a run with the defaults: onset, warning, alarm, birth, cause, last good checkpoint, rows, and the way back."""
+    run = helpers.run(tmp_path, FAILS_SLOWLY)
+    first, warning = run.report["alarms"][0], run.report["warnings"][0]
+    onset, good = first["onset"]["step"], first["last_good"]
+    assert good["step"] <= onset < warning["step"] < first["step"] and warning["since"] == onset, run.text()
+    (path,) = tmp_path.glob("finitude-runs/*/report.html")
+    if 'id="report"' not in path.read_text():
+        pytest.skip("finitude was built without node: its pages are tables")
+    (found,) = pages.look({"file": path, "ask": ["text", "axe", "overflow", "shown"]})
+    assert (found["errors"], found["requests"], found["axe"]) == ([], [], []) and found["overflow"] <= 0
+    text = " ".join(found["text"].split())
+    for words in (
+        f"the loss grew since step {onset}",
+        f"good checkpoint at step {good['step']}, onset at step {onset}, warning at step {warning['step']}",
+        f"Alarm at step {first['step']}",
+        "aten::pow",
+        "learning-rate",
+        f"Start from {good['checkpoint']}, of step {good['step']}, from before the onset at step {onset}",
+        "--on-alarm rollback --rollback-every N",
+        f"samples {first['births'][0]['samples'][0]}" if "samples" in first["births"][0] else "of the data set",
+    ):
+        assert words in text, (words, found["text"])
 
 
 def test_live_is_drawn_and_moved_in_time(large):

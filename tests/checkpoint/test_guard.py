@@ -208,6 +208,34 @@ for i in range(80):
     assert result.report["checkpoints"]["last_good"]["step"] == 11
 
 
+@pytest.mark.parametrize(("end", "is_warned"), [("", True), ("os.kill(os.getpid(), 9)", True), ("1 / 0", False)])
+def test_what_was_written_between_onset_and_warning_is_not_good(tmp_path, end, is_warned):
+    """Nobody knows of the growth yet when the second file is written. Without warnings the alarm knows its onset."""
+    text = f"""
+import os, torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.0)
+for i in range({80 if is_warned else 260}):
+    x, y = torch.randn(64, 16), torch.randn(64, 1)
+    opt.zero_grad()
+    ((model(x) - y).pow(2).mean() * 2.0 ** max(0, i - 40)).backward()
+    opt.step()
+    if i in (39, 43):
+        torch.save(model.state_dict(), f"{{i}}.pt")
+{end}
+"""
+    result = run(tmp_path, text, *([] if is_warned else ["--warnings", "off"]))
+    assert [event[2] for event in events_of(result)] == ["good", "good"], result.text()
+    (line,) = json.loads(helpers.offline("list", "--json", tmp_path / "finitude-runs")[1])
+    assert line["last_good"] == str(tmp_path / "39.pt"), line
+    if not is_warned:
+        assert result.the_alarm()["last_good"]["step"] == 40
+        words = " ".join(result.err.split())
+        assert f"way back start from {tmp_path / '39.pt'}, of step 40, from before the onset at step 4" in words, words
+        assert "--on-alarm skip continues" not in words
+
+
 @pytest.mark.parametrize(
     "lines",
     [

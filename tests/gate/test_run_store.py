@@ -125,6 +125,52 @@ def test_norms_are_those_of_torch(tmp_path):
         )
 
 
+PARTS = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.0625}]
+opt = torch.optim.AdamW(groups, lr=0.03125)
+for i in range(150):
+    opt.zero_grad()
+    for part in range(3):
+        x = torch.randn(16, 4)
+        x[:, 1] = 0
+        loss = (model(x).pow(2).mean() + [2.0, 0.5, 1.0][part]) / 3
+        loss.backward()
+        print("loss", i, loss.item())
+    before = [p.detach().clone() for p in model.parameters()]
+    opt.step()
+    for (name, p), was in zip(model.named_parameters(), before):
+        print(name, i, ((p - was).norm() / was.norm()).item())
+    print("state", i, max(v.abs().max().item() for s in opt.state.values() for k, v in s.items() if k != "step"))
+"""
+
+
+def test_micro_batches_groups_and_updates_are_stored(tmp_path):
+    result = run(tmp_path, PARTS)
+    assert result.code == 0, result.text()
+    printed = {}
+    for name, step, value in (line.split() for line in result.out.splitlines() if len(line.split()) == 3):
+        printed.setdefault(name, {}).setdefault(int(step), []).append(float(value))
+    with store_in(tmp_path) as db:
+        for step, last_step, *values in points(db, "loss"):
+            every = [value for i in range(step, last_step + 1) for value in printed["loss"][i]]
+            assert values == pytest.approx([every[0], every[-1], min(every), max(every)], rel=1e-5)
+        assert points(db, "learning_rate")[-1][3] == 0.03125 and points(db, "learning_rate_2")[-1][3] == 0.0625
+        assert points(db, "learning_rate_3") == []
+        # Of a parameter of 32 elements and less, all are looked at; one step in each pass over all.
+        for name in ("0.weight", "0.bias", "2.weight"):
+            ratios = [values[0] for values in printed[name].values()]
+            for value in [value for point in points(db, "update_ratio", name) for value in point[2:]]:
+                assert min(abs(value / one - 1) for one in ratios) < 1e-4, (name, value)
+        largest = max(values[0] for values in printed["state"].values())
+        assert all(0 < points(db, "state_absmax", name)[0][5] <= largest * 1.0001 for name in ("0.weight", "2.bias"))
+        assert points(db, "gradient_zeros", "0.weight")[0][2:] == (0.25,) * 4
+        assert points(db, "gradient_zeros", "2.weight")[0][2:] == (0.0,) * 4
+        assert points(db, "gradient_subnormals", "0.weight")[0][2:] == (0.0,) * 4
+
+
 def test_nothing_but_the_store_stays(tmp_path):
     run(tmp_path, program(3))
     left = [path.name for path in next(tmp_path.glob("finitude-runs/*")).iterdir() if "store" in path.name]

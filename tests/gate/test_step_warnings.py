@@ -146,7 +146,66 @@ def test_half_gradients_near_their_limit_are_noticed(tmp_path):
     assert (first["what"], first["name"]) == ("headroom", "0.weight"), first
     left = math.log(65504 / 10) / math.log(1.03) - first["step"]
     assert first["horizon"][0] <= left + 1 and left - 1 <= first["horizon"][1] and left > 50, (first, left)
-    assert first["evidence"]["from"] == 65504 and "bits below the largest number of its dtype" in first["text"]
+    assert first["evidence"]["from"] == 65504 and "bits below the largest number of the dtype it is computed in" in first["text"]
+
+
+@pytest.mark.parametrize(("how", "limit"), [("autocast", 65504), ("cast", 65504), ("float32", None), ("scaled", None)])
+def test_headroom_is_that_of_the_dtype_computed_in(tmp_path, how, limit):
+    """The weights and their gradients are float32 in each of these; those of the bias come through float16 nowhere."""
+    torch.manual_seed(0)
+    model = torch.nn.ParameterDict({"weight": torch.full((4, 8), 0.01), "bias": torch.zeros(8)})
+    opt = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0, enabled=how == "scaled")
+    with finitude.watch(model, opt, runs=str(tmp_path), warnings="headroom") as watch:
+        for _ in range(20):
+            with torch.autocast("cpu", torch.float16, enabled=how in ("autocast", "scaled")):
+                weight = model["weight"].half() if how == "cast" else model["weight"]
+                out = torch.ones(1, 4, dtype=weight.dtype) @ weight
+            loss = out.float().sum() * 8192 + (model["bias"] * 8192).sum()
+            opt.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
+        found = watch.report()["warnings"]
+        headroom = finitude.metrics()["headroom_bits"]
+    assert [(w["name"], w["evidence"]["from"]) for w in found] == ([("weight", limit)] if limit else []), found
+    assert headroom == pytest.approx(math.log2((limit or torch.finfo(torch.float32).max) / 8192))
+
+
+def dropped_in(tmp_path, how, every, steps=240):
+    """The warnings of a training that drops each so-manieth step, and the steps that it applied before each of them."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    opt = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=every, enabled=how == "scaler")
+    with finitude.watch(model, opt, runs=str(tmp_path), warnings="dropped", max_skips=50) as watch:
+        for i in range(steps):
+            loss = model(torch.randn(8, 4)).pow(2).mean()
+            if how != "scaler" and i % every == 3:
+                loss = loss * float("nan")
+            if how == "loss" and not torch.isfinite(loss):
+                continue
+            opt.zero_grad()
+            scaler.scale(loss).backward()
+            if how == "gradients" and not torch.isfinite(model.weight.grad).all():
+                continue
+            scaler.step(opt)
+            scaler.update()
+        return watch.report()["warnings"]
+
+
+@pytest.mark.parametrize("how", ["gradients", "loss", "scaler"])
+def test_many_dropped_steps_are_noticed(tmp_path, how):
+    (found,) = dropped_in(tmp_path, how, 5)
+    assert (found["what"], found["name"]) == ("dropped", "steps") and found["evidence"]["to"] >= 10, found
+    assert found["evidence"].get("by_scaler", 0) == (found["evidence"]["to"] if how == "scaler" else 0), found
+    said = "a GradScaler skipped" if how == "scaler" else "the program dropped"
+    assert said in found["text"], found
+
+
+@pytest.mark.parametrize("how", ["gradients", "loss"])
+def test_a_few_dropped_steps_are_usual(tmp_path, how):
+    assert dropped_in(tmp_path, how, 40) == []
 
 
 @pytest.mark.parametrize(("factor", "kind"), [(0.2, "vanishing-depth"), (5.0, "exploding-depth"), (1.0, None)])

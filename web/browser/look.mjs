@@ -89,6 +89,15 @@ const QUESTIONS = {
     await page.locator(".map canvas").click({ position: { x: 200, y: 3 } });
     return page.evaluate(() => document.querySelector(".parameter h4").textContent);
   },
+  // What the map can show, and of each the words under it.
+  maps: async (page) => {
+    const found = {};
+    for (const button of await page.locator('[aria-label="Quantity"] button').all()) {
+      await button.click();
+      found[await button.textContent()] = (await page.locator(".map .legend").textContent()).trim();
+    }
+    return found;
+  },
   // Pixels of the first map that are not of its background.
   coloured: (page) =>
     page.evaluate(() => {

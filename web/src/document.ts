@@ -92,6 +92,7 @@ export interface Story {
   step: number;
   title: string;
   onset: string;
+  wayBack: string;
   harmless: boolean;
   cause: Cause | null;
   fix: Fix | null;

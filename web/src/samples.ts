@@ -52,6 +52,7 @@ export function story(birth: Partial<Birth> | null, path: Place[], more = 0): St
     step: 3,
     title: "step 3 stopped: loss is NaN.",
     onset: "",
+    wayBack: "",
     harmless: false,
     cause: null,
     fix: null,

@@ -51,6 +51,12 @@ function CauseAndFix({ story, id, level }: { story: StoryData; id: string; level
           <FixText fix={fix} />
         </div>
       )}
+      {story.wayBack && (
+        <div>
+          <Heading level={level}>Way back</Heading>
+          <p>{capitalised(story.wayBack)}</p>
+        </div>
+      )}
     </section>
   );
 }
@@ -151,7 +157,7 @@ const hasEvidence = (story: StoryData) =>
 export function partsOf(story: StoryData, id: string): Part[] {
   const part = (name: string, title: string, there: boolean) => (there ? [{ id: `${id}-${name}`, title }] : []);
   return [
-    ...part("answer", "Cause and fix", story.cause !== null || story.fix !== null),
+    ...part("answer", "Cause and fix", story.cause !== null || story.fix !== null || story.wayBack !== ""),
     ...part("flow", "Flow of data", story.births.items.length > 0),
     ...part("source", "Source and values", story.births.items.length > 0),
     ...part("exponents", "Magnitudes", withExponents(story).length > 0),

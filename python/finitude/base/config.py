@@ -36,6 +36,7 @@ WARNINGS = (
     "exploding-depth",
     "logits",
     "attention",
+    "dropped",
 )
 
 MOST = 2**31 - 1  # of a whole number: the engine keeps it in 32 bits

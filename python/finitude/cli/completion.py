@@ -24,7 +24,7 @@ CHOICES = {
     "--level": "gate tape trace",
     "--stream-gradients": "auto on off",
     "--warnings": "all off growth spike vanishing scale dead clipping norm no-learning headroom vanishing-depth "
-    "exploding-depth logits attention",
+    "exploding-depth logits attention dropped",
     "--checkpoints": "warn refuse quarantine off",
     "--dtype": "float32 float64 bfloat16",
     "--device": "cpu cuda",

@@ -25,7 +25,17 @@ MOST_RANKS = 8  # that are shown
 MOST_ROWS = 4000  # parameters of the map
 _PER_OCTAVE = 64  # steps of a value of the map
 _NONE = -32768
-MAPS = ("gradient_absmax", "weight_absmax")
+MAPS = ("gradient_absmax", "weight_absmax", "update_ratio")
+# The exponents of the largest finite numbers.
+_EXPONENTS = {
+    "float16": 16,
+    "bfloat16": 128,
+    "float32": 128,
+    "float64": 1024,
+    "complex32": 16,
+    "complex64": 128,
+    "complex128": 1024,
+}
 
 
 def columns_of(points: Iterable[Point]) -> dict[str, list[float | None]]:
@@ -142,20 +152,26 @@ def packed(found: Largest) -> dict[str, Any]:
 
 
 def maps(run: str) -> list[dict[str, Any]]:
-    """Of each optimizer of the first process that has parameters: {"optimizer", "gradient_absmax", "weight_absmax"}."""
+    """Of each optimizer of the first process that has parameters: {"optimizer", "exponents", and the map of each of
+    MAPS}. exponents: of each name of gradient_absmax, the base-2 logarithm of the first power of two beyond the largest
+    number of its dtype; null where that is not known."""
     for folder in runs.processes(run):
         try:
             with reader.Store(os.path.join(folder, reader.NAME)) as store:
                 names = dict.fromkeys(s.optimizer for s in store.series() if s.parameter is not None)
-                found = [
-                    {"optimizer": name, **{one: packed(store.largest(one, name, COLUMNS)) for one in MAPS}}
-                    for name in names
-                ]
+                found = [_maps_of(store, name) for name in names]
         except (OSError, reader.Unreadable):
             continue
         if found:
             return found
     return []
+
+
+def _maps_of(store, optimizer):
+    made = {one: packed(store.largest(one, optimizer, COLUMNS)) for one in MAPS}
+    dtypes = store.dtypes(optimizer)
+    exponents = [_EXPONENTS.get(dtypes.get(name, "")) for name in made["gradient_absmax"]["names"]]
+    return {"optimizer": optimizer, "exponents": exponents, **made}
 
 
 def still(run: str, limits: Limits | None = None) -> dict[str, Any]:

@@ -36,21 +36,25 @@ class Checkpoints:
             self._good.append((path, step))
             self._kept = {path: kept} if kept else {}
 
-    def last_good(self) -> dict[str, Any] | None:
-        """The newest that is still there: programs remove old ones."""
+    def last_good(self, onset: int | None = None) -> dict[str, Any] | None:
+        """The newest that is still there: programs remove old ones. onset: the step since which something grows; what
+        was written after it is good no more, though nobody knew of the growth then."""
         while self._good:
             path, step = self._good[-1]
+            if onset is not None and step is not None and step > onset:
+                self._good.pop()
+                continue
             for place in (path, self._kept.get(path)):
                 if place and os.path.exists(place):
                     return {"checkpoint": place, "step": step}
             self._good.pop()
         return None
 
-    def document(self) -> dict[str, Any]:
-        """As the report has them."""
+    def document(self, onset: int | None) -> dict[str, Any]:
+        """As the report has them. onset: as last_good() takes it."""
         return {
             "written": sum(self._counts.values()),
             "bad": self._counts[BAD],
             "after_onset": self._counts[AFTER_ONSET],
-            "last_good": self.last_good(),
+            "last_good": self.last_good(onset),
         }

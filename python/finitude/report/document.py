@@ -123,7 +123,7 @@ class Report:
     def add_alarm(self, alarm: Alarm) -> None:
         """Lists it; past the number that a report may hold, only counts it."""
         self.unexplained = None
-        alarm.setdefault("last_good", self.last_good_checkpoint())
+        alarm.setdefault("last_good", self.last_good_checkpoint(alarm))
         if self.config.redact and alarm.get("capsule"):
             alarm["capsule_redacted"] = True
         if len(self.alarms) < merge.MAX_ALARMS:
@@ -166,8 +166,16 @@ class Report:
         of = {"step": alarm["step"], "optimizer": alarm["optimizer"], "text": alarm["action"]}
         self._add_event("lower-rate", of, lr_factor=lr_factor)
 
-    def last_good_checkpoint(self) -> dict[str, Any] | None:
-        return self._checkpoints.last_good() if self._checkpoints else None
+    def growth_began(self, alarm: Alarm | None = None) -> int | None:
+        """The first step of a growth that was warned of, or that has led to this alarm."""
+        steps = [one["since"] for one in self.warnings if one["what"] == "growth"]
+        if alarm is not None and (onset := alarm.get("onset")):
+            steps.append(onset["step"])
+        return min(steps, default=None)
+
+    def last_good_checkpoint(self, alarm: Alarm | None = None) -> dict[str, Any] | None:
+        """The newest that was written before anything grew."""
+        return self._checkpoints.last_good(self.growth_began(alarm)) if self._checkpoints else None
 
     def _add_event(self, kind, of, **more):
         """Where this process has a report of its own."""
@@ -242,7 +250,7 @@ class Report:
                 }
             ]
         if self._checkpoints:
-            document["checkpoints"] = self._checkpoints.document()
+            document["checkpoints"] = self._checkpoints.document(self.growth_began())
         if self.trace_ops is not None:
             document["trace"] = {"ops": self.trace_ops}
         return safe(secrets.hidden(capsule_alarm.redacted(document) if self.config.redact else document))

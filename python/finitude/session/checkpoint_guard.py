@@ -60,7 +60,7 @@ class CheckpointGuard:
             text = f"the checkpoint {path} was refused and not written: {why}"
             self._in_guard(self._note_one, path, step, BAD, text, is_written=False)
             raise NonFiniteError(f"finitude: {text}")
-        onset = self._in_guard(self._onset)
+        onset = self._in_guard(self._report.growth_began)
         place = None
         if quarantine is not None and (why or onset is not None):
             place = self._in_guard(quarantine.place_for, path)
@@ -94,9 +94,6 @@ class CheckpointGuard:
             buffers = {name for one in optimizers for name, _ in optimizer_members.buffers(one)}
             parameters = {name for one in optimizers for name in optimizer_members.names(one)}
         return look(saved, buffers, parameters)
-
-    def _onset(self):
-        return min((one["since"] for one in self._report.warnings if one["what"] == "growth"), default=None)
 
     def _note_one(self, path, step, verdict, text, is_written=True, has_weights=True):
         kept = self.quarantine.kept(path) if self.quarantine is not None else None

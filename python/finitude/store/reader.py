@@ -208,6 +208,14 @@ class Store:
                 found.append(Series(number, name, _text(optimizer) or "", _text(parameter)))
         return found
 
+    def dtypes(self, optimizer: str) -> dict[str, str]:
+        """{parameter: dtype} of an optimizer, as torch names it; without those that the store does not know."""
+        if "dtype" not in [row[1] for row in self._rows("PRAGMA table_info(series)", (), 64)]:
+            return {}  # of an earlier build
+        query = "SELECT parameter, dtype FROM series WHERE optimizer = ? AND parameter IS NOT NULL"
+        rows = self._rows(query, (optimizer,), MOST_SERIES)
+        return {name: dtype for name, dtype in ((_text(n), _text(d)) for n, d in rows) if name and dtype}
+
     def points(self, series: int, from_step: int = 0) -> list[Point]:
         """Those whose last step is from_step or later, in order."""
         query = (

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { applied, colourRange, extent, joined, marks, NOTHING, ratio, spansDecades, unpacked, type WireRun } from "./data";
+import { applied, colourRange, extent, joined, marks, NOTHING, ratio, rowsOf, spansDecades, unpacked, used, type WireRun } from "./data";
 
 const columns = (steps: number[], value = 1) => ({
   step: steps,
@@ -32,6 +32,13 @@ describe("what came since", () => {
     expect([...applied(before, wire([0, 2], true)).lines.values()][0]?.step).toEqual([0, 2]);
     expect([...applied(before, wire([3, 4], false)).lines.values()][0]?.step).toEqual([0, 1, 2, 3, 4]);
     expect(before.lines.get("/1")?.step).toHaveLength(4);
+  });
+
+  it("draws the rates of all groups together", () => {
+    const one = wire([0], true);
+    one.processes[0]?.series.push({ id: 2, quantity: "learning_rate_3", optimizer: "SGD", replace: true, ...columns([0]) });
+    const [, rate] = applied(undefined, one).lines.values();
+    expect([rate?.quantity, rate?.label]).toEqual(["learning_rate", "SGD group 3"]);
   });
 
   it("explains an alarm that was there", () => {
@@ -75,5 +82,23 @@ describe("a map", () => {
     const values = Int16Array.from({ length: 1000 }, (_, i) => (i === 0 ? -30000 : i));
     expect(colourRange(values)).toEqual([20, 980]);
     expect(colourRange(Int16Array.of(NOTHING))).toEqual([-1, 1]);
+  });
+});
+
+describe("maps of parameters", () => {
+  const map = (names: string[], columns: number, values: number[]) => {
+    const bytes = new Uint8Array(Int16Array.from(values).buffer);
+    return { names, more: 0, first: 0, last: 9, columns, perOctave: 64, values: btoa(String.fromCharCode(...bytes)) };
+  };
+
+  it("has the bits to the limit of each dtype", () => {
+    const gradients = map(["a", "b", "c"], 2, [64, NOTHING, 64, 128, 64, 64]);
+    expect([...used(gradients, unpacked(gradients), [16, 128, null])]).toEqual([
+      64 * -15, NOTHING, 64 * -127, 64 * -126, NOTHING, NOTHING,
+    ]);
+  });
+
+  it("puts rows of another map in order", () => {
+    expect([...rowsOf(["a", "b", "c"], map(["c", "a"], 2, [1, 2, 3, 4]))]).toEqual([3, 4, NOTHING, NOTHING, 1, 2]);
   });
 });

@@ -75,8 +75,10 @@ export interface ParameterMap {
 
 export interface OptimizerMaps {
   optimizer: string;
+  exponents?: (number | null)[]; // of each gradient's dtype: of the first power of two that is too large for it
   gradient_absmax: ParameterMap;
   weight_absmax: ParameterMap;
+  update_ratio?: ParameterMap;
 }
 
 export interface Line extends Columns {
@@ -122,8 +124,9 @@ export function applied(before: Run | undefined, wire: WireRun): Run {
       const key = `${process.key}/${one.id}`;
       const old = lines.get(key);
       const columns = one.replace || !old ? one : joined(old, one);
-      const label = [process.key, one.optimizer].filter(Boolean).join(" ");
-      lines.set(key, { ...pick(columns), run: wire.name, label, quantity: one.quantity });
+      const group = /^learning_rate_(\d+)$/.exec(one.quantity)?.[1]; // of a further parameter group
+      const label = [process.key, one.optimizer, group && `group ${group}`].filter(Boolean).join(" ");
+      lines.set(key, { ...pick(columns), run: wire.name, label, quantity: group ? "learning_rate" : one.quantity });
     }
     for (const one of process.events) add(events, one);
     for (const one of process.strips ?? []) strips.set(one.step, one);
@@ -215,6 +218,28 @@ export function ratio(gradient: Int16Array, weight: Int16Array): Int16Array {
     const other = weight[i] ?? NOTHING;
     return value === NOTHING || other === NOTHING ? NOTHING : Math.max(NOTHING + 1, Math.min(32767, value - other));
   });
+}
+
+// Bits between each gradient and the largest number of its dtype, negative, so that the largest are those with the
+// fewest bits left. Nothing where the dtype is not known.
+export function used(map: ParameterMap, gradient: Int16Array, exponents: (number | null)[]): Int16Array {
+  return gradient.map((value, i) => {
+    const exponent = exponents[Math.floor(i / map.columns)];
+    if (value === NOTHING || exponent === null || exponent === undefined) return NOTHING;
+    return Math.max(NOTHING + 1, Math.min(32767, value - exponent * map.perOctave));
+  });
+}
+
+// The rows of another map of the same optimizer, in the order of these names; its columns are as wide as its own.
+export function rowsOf(names: string[], other: ParameterMap): Int16Array {
+  const values = unpacked(other);
+  const row = new Map(other.names.map((name, i) => [name, i]));
+  const found = new Int16Array(names.length * other.columns).fill(NOTHING);
+  names.forEach((name, i) => {
+    const at = row.get(name);
+    if (at !== undefined) found.set(values.subarray(at * other.columns, (at + 1) * other.columns), i * other.columns);
+  });
+  return found;
 }
 
 // Those below which 2 % and 98 % of the values lie.

@@ -2,20 +2,20 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useWidth } from "../measured";
 import { grouped, real } from "../words";
-import { colourRange, NOTHING, ratio, unpacked, type OptimizerMaps, type ParameterMap } from "./data";
+import { colourRange, NOTHING, ratio, rowsOf, unpacked, used, type OptimizerMaps, type ParameterMap } from "./data";
 import { ofShare } from "./colours";
 import { LEFT, RIGHT } from "./layout";
 import { ParameterChart } from "./parameter";
 import type { Shown } from "./window";
 
 const MOST_HIGH = 480;
-const HEADROOM = "0 bits below the limit of float16 is 65504";
-
-export type Quantity = "gradient" | "weight" | "ratio";
+export type Quantity = "gradient" | "headroom" | "weight" | "ratio" | "update";
 const QUANTITIES: [Quantity, string][] = [
   ["gradient", "Largest gradient"],
+  ["headroom", "Headroom of gradients"],
   ["weight", "Largest weight"],
   ["ratio", "Gradient / weight"],
+  ["update", "Update / weight"],
 ];
 
 // The picture, a pixel for each value; rows that share a pixel show the largest of them.
@@ -48,21 +48,25 @@ function picture(values: Int16Array, columns: number, rows: number, high: number
 export const valueOf = (value: number | undefined, map: ParameterMap): number | null =>
   value === undefined || value === NOTHING ? null : 2 ** (value / map.perOctave);
 
-function Legend({ range, map }: { range: [number, number]; map: ParameterMap }) {
+const inBits = (value: number, map: ParameterMap) => `${(-value / map.perOctave).toFixed(1)} bits`;
+
+function Legend({ range, map, quantity }: { range: [number, number]; map: ParameterMap; quantity: Quantity }) {
   const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => `rgb(${ofShare(share).join(" ")})`);
-  const bits = (value: number) => `2^${Math.round(value / map.perOctave)}`.replace("-", "\u2212");
+  const power = (value: number) => `2^${Math.round(value / map.perOctave)}`.replace("-", "\u2212");
+  const words = (value: number) => (quantity === "headroom" ? inBits(value, map) : power(value));
   const fill = useRef<HTMLSpanElement>(null);
   useEffect(() => fill.current?.style.setProperty("background", `linear-gradient(90deg, ${stops.join(", ")})`), []);
   return (
-    <p class="legend" title={HEADROOM}>
-      {bits(range[0])} <span class="ramp" ref={fill} /> {bits(range[1])}
-      <span class="soft">{` ${Math.max(0, Math.round(16 - range[1] / map.perOctave))} bits below the limit of float16`}</span>
+    <p class="legend">
+      {words(range[0])} <span class="ramp" ref={fill} /> {words(range[1])}
+      {quantity === "headroom" && <span class="soft">{" to the largest number of each gradient's dtype"}</span>}
     </p>
   );
 }
 
-function Picture({ map, values, shown, chosen, onChoose, label }: {
+function Picture({ map, quantity, values, shown, chosen, onChoose, label }: {
   map: ParameterMap;
+  quantity: Quantity;
   values: Int16Array;
   shown: Shown;
   chosen: number;
@@ -101,8 +105,9 @@ function Picture({ map, values, shown, chosen, onChoose, label }: {
   const move = (event: MouseEvent) => {
     const [row, step] = place(event);
     const column = Math.floor(((step - map.first) / steps) * map.columns);
-    const value = valueOf(values[row * map.columns + column], map);
-    if (reading.current) reading.current.textContent = `${map.names[row] ?? ""}, step ${grouped(Math.round(step))}: ${real(value)}`;
+    const value = values[row * map.columns + column] ?? NOTHING;
+    const words = quantity === "headroom" && value !== NOTHING ? inBits(value, map) : real(valueOf(value, map));
+    if (reading.current) reading.current.textContent = `${map.names[row] ?? ""}, step ${grouped(Math.round(step))}: ${words}`;
   };
   const markAt = ((chosen + 0.5) / rows) * high;
   return (
@@ -118,9 +123,23 @@ function Picture({ map, values, shown, chosen, onChoose, label }: {
         </svg>
         <canvas ref={canvas} width={inner} height={high} role="img" aria-label={label} onMouseMove={move} onClick={(event) => onChoose(place(event)[0])} />
       </div>
-      <Legend range={range} map={map} />
+      <Legend range={range} map={map} quantity={quantity} />
     </div>
   );
+}
+
+interface Read {
+  gradient: Int16Array;
+  weight: Int16Array;
+}
+
+// What there is to show: a store of an earlier build knows no dtypes and no updates.
+function valuesOf(maps: OptimizerMaps, read: Read): Partial<Record<Quantity, Int16Array>> {
+  const found: Partial<Record<Quantity, Int16Array>> = { ...read, ratio: ratio(read.gradient, read.weight) };
+  const { gradient_absmax, exponents, update_ratio } = maps;
+  if (exponents?.some((one) => one !== null)) found.headroom = used(gradient_absmax, read.gradient, exponents);
+  if (update_ratio?.names.length) found.update = rowsOf(gradient_absmax.names, update_ratio);
+  return found;
 }
 
 export function Maps({ maps, shown, scheme }: { maps: OptimizerMaps[]; shown: Shown; scheme: number }) {
@@ -129,17 +148,19 @@ export function Maps({ maps, shown, scheme }: { maps: OptimizerMaps[]; shown: Sh
   const [row, setRow] = useState(-1);
   const one = maps[Math.min(optimizer, maps.length - 1)];
   const read = useMemo(() => one && { gradient: unpacked(one.gradient_absmax), weight: unpacked(one.weight_absmax) }, [one]);
-  const shares = useMemo(() => read && ratio(read.gradient, read.weight), [read]);
-  if (!one || !read || !shares) return <p class="soft">No series of single parameters were recorded.</p>;
-  const map = quantity === "weight" ? one.weight_absmax : one.gradient_absmax;
-  const values = quantity === "ratio" ? shares : read[quantity];
-  const name = QUANTITIES.find(([key]) => key === quantity)?.[1] ?? "";
+  const every = useMemo(() => one && read && valuesOf(one, read), [read]);
+  if (!one || !read || !every) return <p class="soft">No series of single parameters were recorded.</p>;
+  const offered = QUANTITIES.filter(([key]) => every[key]);
+  const [now, name] = offered.find(([key]) => key === quantity) ?? ["gradient", "Largest gradient"];
+  const values = every[now] ?? read.gradient;
+  const names = one.gradient_absmax.names;
+  const map = now === "weight" ? one.weight_absmax : now === "update" && one.update_ratio ? { ...one.update_ratio, names } : one.gradient_absmax;
   return (
     <>
       <div class="controls">
         <div role="group" aria-label="Quantity" class="choice">
-          {QUANTITIES.map(([key, words]) => (
-            <button key={key} type="button" aria-pressed={key === quantity} onClick={() => setQuantity(key)}>
+          {offered.map(([key, words]) => (
+            <button key={key} type="button" aria-pressed={key === now} onClick={() => setQuantity(key)}>
               {words}
             </button>
           ))}
@@ -168,7 +189,7 @@ export function Maps({ maps, shown, scheme }: { maps: OptimizerMaps[]; shown: Sh
           </select>
         </label>
       </div>
-      <Picture map={map} values={values} shown={shown} chosen={row} onChoose={setRow} label={`${name} of ${grouped(map.names.length)} parameters over the steps`} />
+      <Picture map={map} quantity={now} values={values} shown={shown} chosen={row} onChoose={setRow} label={`${name} of ${grouped(map.names.length)} parameters over the steps`} />
       {map.more > 0 && <p class="soft">{grouped(map.more)} more parameters are not shown.</p>}
       {row >= 0 && row < map.names.length && <ParameterChart maps={one} row={row} gradient={read.gradient} weight={read.weight} shown={shown} scheme={scheme} />}
     </>

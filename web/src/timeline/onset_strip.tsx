@@ -21,10 +21,11 @@ interface Mark {
   word: string;
 }
 
-// The onset, the first warning, the last good checkpoint before the alarm, and the alarm, in order.
+// The onset, the first warning, the last good checkpoint before the onset, and the alarm, in order.
 export function marksOf(strip: Strip, events: Happened[]): Mark[] {
   const inside = events.filter((one) => one.step !== null && one.step >= strip.from && one.step <= strip.step);
-  const good = inside.findLast((one) => one.kind === "checkpoint" && one.verdict === "good");
+  const isGood = (one: Happened) => one.kind === "checkpoint" && one.verdict === "good" && (one.step ?? 0) <= strip.since;
+  const good = inside.findLast(isGood);
   const warning = inside.find((one) => one.kind === "warning");
   const found = [
     ...(good ? [{ step: good.step ?? 0, kind: "checkpoint", word: "good checkpoint" }] : []),
