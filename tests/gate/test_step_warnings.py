@@ -117,6 +117,21 @@ def test_growing_weights_are_named(tmp_path):
     assert first["text"].startswith("the largest weight of 0.weight grew") and first["horizon"]
 
 
+def test_an_explosion_of_four_steps_is_warned_of_before_its_alarm(tmp_path):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+    opt = torch.optim.SGD(model.parameters(), lr=5.0)
+    x, y = torch.randn(64, 16), torch.randn(64, 1)
+    with finitude.watch(model, opt, on_alarm="raise", runs=str(tmp_path)) as watch, pytest.raises(finitude.NonFiniteError):
+        for _ in range(20):
+            opt.zero_grad()
+            (model(x) - y).pow(2).mean().backward()
+            opt.step()
+    report = watch.report()
+    assert report["warnings"] and report["warnings"][0]["what"] == "growth"
+    assert report["warnings"][0]["step"] < report["alarms"][0]["step"] <= 4
+
+
 def test_updates_below_the_dtype_are_no_learning(tmp_path):
     (found,) = watched_training(tmp_path, 400, mean_square, lambda p: torch.optim.SGD(p, lr=1e-7), dtype=torch.bfloat16)
     assert found["what"] == "no-learning" and found["text"].startswith("no parameter has changed since step"), found

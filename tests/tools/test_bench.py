@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from bench.overhead import cells, page, stats  # noqa: E402
 from bench.overhead.__main__ import MALLOC  # noqa: E402
+from bench.warnings.__main__ import ABOUT  # noqa: E402
 
 pytestmark = pytest.mark.slow  # they train in processes of their own
 
@@ -219,3 +220,8 @@ def test_each_piece_is_timed_by_itself():
     trials = pieces.in_a_process(jumps.measure)
     assert [name for name, _own, _rest in trials] == [name for name, *_ in jumps.TRIALS[1:]]
     assert all(own > 0 for _name, own, _rest in trials), trials
+
+
+def test_page_of_warnings_begins_as_its_bench_writes_it():
+    """Else the next measurement would drop what was added to the page alone."""
+    assert (ROOT / "docs" / "warnings.md").read_text().startswith(ABOUT)

@@ -113,7 +113,7 @@ class Listeners:
     def close(self) -> None:
         """Waits up to END_SECONDS until all are delivered. Then the thread ends, and the function is let go: it may
         hold any object of the program."""
-        self._wait()
+        self._drain()
         if self._waiting is not None and self._pid == os.getpid():
             try:
                 self._waiting.put_nowait(None)
@@ -121,7 +121,7 @@ class Listeners:
                 pass
         self._waiting, self._listener, self._waits = None, None, lambda: False
 
-    def _wait(self):
+    def _drain(self) -> None:
         until = time.monotonic() + END_SECONDS
         while self._waiting is not None and self._pid == os.getpid() and self._waiting.unfinished_tasks:
             if time.monotonic() > until:
