@@ -15,7 +15,7 @@ constexpr std::size_t kMostNodes = 20'000;
 
 // Addresses, which are compared only.
 struct Casts {
-  std::unordered_set<const c10::TensorImpl*> in_half;
+  std::unordered_set<const c10::TensorImpl*> in_half, next;  // of the last step that was looked at; of this one
   std::unordered_set<const torch::autograd::Node*> seen;  // of one walk
   std::vector<const torch::autograd::Node*> todo;
   std::uint64_t number = 0;
@@ -29,15 +29,18 @@ bool takes_half(const torch::autograd::Node& node) {
 
 }  // namespace
 
-void forget_casts() noexcept {
-  (*the_casts).in_half.clear();
-  ++(*the_casts).number;
+void begin_casts() noexcept { (*the_casts).next.clear(); }
+
+void end_casts() noexcept {
+  Casts& c = *the_casts;
+  if (c.in_half == c.next) return;
+  c.in_half.swap(c.next);
+  ++c.number;
 }
 
 void look_at_casts(const at::Tensor& root) {
   Casts& c = *the_casts;
   if (!root.defined() || !root.grad_fn()) return;
-  ++c.number;
   c.seen.clear();
   c.todo.assign(1, root.grad_fn().get());
   while (!c.todo.empty() && c.seen.size() < kMostNodes) {
@@ -51,7 +54,7 @@ void look_at_casts(const at::Tensor& root) {
       if (leaf == nullptr)
         c.todo.push_back(next);
       else if (takes_half(*node))
-        c.in_half.insert(leaf->variable.unsafeGetTensorImpl());
+        c.next.insert(leaf->variable.unsafeGetTensorImpl());
     }
   }
 }

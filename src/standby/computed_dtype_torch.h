@@ -8,8 +8,9 @@
 
 namespace finitude::bindings {
 
-// What was seen so far is of another step: the graphs of this one count.
-void forget_casts() noexcept;
+// A step is looked at from here on; and it is over: its graphs count from now on, those of the step before no more.
+void begin_casts() noexcept;
+void end_casts() noexcept;
 // The root of a backward that is about to run. Walks its graph, at most 20,000 nodes of it: for single steps.
 void look_at_casts(const at::Tensor& root);
 // Has the gradient of this parameter come through float16, in the last step that was looked at?

@@ -30,11 +30,12 @@ void look_at_reach(const OptimizerEntry& entry) {
     l.is_looking = true;
     l.ordinal = entry.ordinal;
     observe::begin_softmax_reach();
-    forget_casts();
+    begin_casts();
     return;
   }
   if (l.ordinal != entry.ordinal) return;
   l.found = observe::end_softmax_reach();
+  end_casts();
   l.is_looking = false;
   const bool is_any = l.found.logits > 0 || l.found.attention > 0;
   l.left = l.gap = std::min(2 * l.gap, is_any ? kUsualGap : kLongestGap);
