@@ -408,7 +408,9 @@ def metrics() -> dict[str, Any]:
     if session is None:
         return {}
     counters = _native.counters()
-    steps = ((_native.ring_steps(ordinal)[-1:], ordinal) for ordinal in range(counters["optimizers"]))
+    # Of this watch: ordinals continue where those of an earlier watch of the process ended.
+    ordinals = [row[0] for row in _native.open_drops()]
+    steps = ((_native.ring_steps(ordinal)[-1:], ordinal) for ordinal in ordinals)
     known = ((found[0], ordinal) for found, ordinal in steps if found)
     newest, of = max(known, key=lambda one: one[0][0], default=((None,) * 4, -1))
     figures = _native.step_figures(of, newest[2]) if newest[2] is not None else (math.nan,) * 3

@@ -213,6 +213,13 @@ def test_watch_takes_a_function_and_metrics_are_known(tmp_path):
             opt.step()
         found = finitude.metrics()
     assert finitude.metrics() == {}
+    with finitude.watch(model, opt):
+        for i in range(2):
+            opt.zero_grad()
+            loss_of(batches[i]).backward()
+            opt.step()
+        again = finitude.metrics()
+    assert again["step"] == 1 and again["loss"] > 0 and again["headroom_bits"] > 100, again
     print(found["step"], found["alarms"], found["warnings"], found["skips"], found["learning_rate"])
     print(0 < found["loss"] < 100, 0 < found["gradient_absmax"] < 100, sorted(found))
     print(0 < found["gradient_norm"] < 100, 100 < found["headroom_bits"] < 140, found["gradient_growth"])

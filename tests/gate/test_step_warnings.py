@@ -195,7 +195,7 @@ def dropped_in(tmp_path, how, every, steps=240):
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=every, enabled=how == "scaler")
     with finitude.watch(model, opt, runs=str(tmp_path), warnings="dropped", max_skips=50) as watch:
         for i in range(steps):
-            loss = model(torch.randn(8, 4)).pow(2).mean()
+            loss = 64 * model(torch.randn(8, 4)).pow(2).mean()  # so that the scale overflows at 2^125 or so
             if how != "scaler" and i % every == 3:
                 loss = loss * float("nan")
             if how == "loss" and not torch.isfinite(loss):
