@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 STEP = 2
-KINDS = ("output", "operand", "weight", "gradient", "state")
+KINDS = ("output", "operand", "weight", "gradient", "state", "update")
 BITS = 32  # of a float32
 
 
@@ -36,12 +36,14 @@ MODELS = {"mlp": mlp, "convolution": convolution, "attention": Attention}
 OPTIMIZERS = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3),
     "sgd": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9),
+    "adam of a loop": lambda p: torch.optim.Adam(p, lr=1e-3, foreach=False),
+    "fused adamw": lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
 }
 
 
 def train(name, optimizer_name, steps, verify, at=None):
-    """The advisories and the counts. at: called as at(moment, model, optimizer) in step STEP, at "begin", "operand",
-    "backward" and "end"."""
+    """The advisories and the counts. at: called as at(moment, model, optimizer) in step STEP, at "begin",
+    "backward", "end" and "applied"."""
     import finitude
     from finitude import _native
 
@@ -62,46 +64,70 @@ def train(name, optimizer_name, steps, verify, at=None):
             loss.backward()
             now("end", model, optimizer)
             optimizer.step()
+            now("applied", model, optimizer)
         counts = _native.verified_counts()
         return watch.report()["advisories"], counts
 
 
-def operations(name, optimizer_name):
-    """The places of a step that an output can be changed at: (number, operator, results with memory of their own)."""
+def came_to(name, optimizer_name, at=None):
+    """A training, and what its step STEP comes to: gradients, parameters and optimizer state as bytes."""
+    parts = []
+
+    def look(moment, model, optimizer):
+        if at is not None:
+            at(moment, model, optimizer)
+        if moment in ("end", "applied"):
+            of_state = [v for state in optimizer.state.values() for v in state.values() if torch.is_tensor(v)]
+            tensors = [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters()), *of_state]
+            parts.extend(t.detach().numpy().tobytes() for t in tensors)
+
+    advisories, _ = train(name, optimizer_name, STEP + 1, "every=1", look)
+    return advisories, parts
+
+
+def _asked(update, decide):
+    """decide: of the operators of the step, or of its optimizer's."""
+    from finitude import _native
+
+    phases = ("optimizer",) if update else ("forward", "backward")
+    step = STEP + update  # the step is counted before the optimizer's operators run
+    _native.inject_start(lambda op, phase, *rest: decide(op, *rest) if phase in phases else None, step, step)
+
+
+def operations(name, optimizer_name, update=False):
+    """The places of a step that an output can be changed at: (number, operators, results with memory of their own).
+    operators: the one that computes it, and those that call it."""
     from finitude import _native
 
     places = []
 
-    def decide(op, phase, node, key, makes, numels, run):
-        if phase in ("forward", "backward"):
-            places.append((op, [i for i, n in enumerate(numels) if n], list(numels)))
+    def decide(op, node, key, makes, numels, run):
+        places.append(([op, *_native.inject_inside()], [i for i, n in enumerate(numels) if n], list(numels)))
 
-    _native.inject_start(decide, STEP, STEP)
+    _asked(update, decide)
     try:
-        train(name, optimizer_name, STEP + 1, "every=1")
+        _, parts = came_to(name, optimizer_name)
     finally:
         _native.inject_stop()
-    return [(i, *place) for i, place in enumerate(places) if place[1]]
+    return parts, [(i, *place) for i, place in enumerate(places) if place[1]]
 
 
-def flip_output(name, optimizer_name, place, one):
-    """What is said, and the operator that was changed."""
+def flip_output(name, optimizer_name, update, known, one):
+    """What is said, and the operators that may be named for it: the tape has the outermost one that computes. No
+    operators: the step comes to the same bits all the same, as where the output is not read."""
     from finitude import _native
 
-    number, op, results, numels = place
+    parts, places = known
+    number, operators, results, numels = one.choice(places)
     which = one.choice(results)
     answer = which, one.randrange(numels[which]), None, one.randrange(BITS)
     count = iter(range(10**9))
-
-    def decide(op, phase, *_):
-        return answer if phase in ("forward", "backward") and next(count) == number else None
-
-    _native.inject_start(decide, STEP, STEP)
+    _asked(update, lambda *_: answer if next(count) == number else None)
     try:
-        advisories, _ = train(name, optimizer_name, STEP + 1, "every=1")
+        advisories, got = came_to(name, optimizer_name)
     finally:
         _native.inject_stop()
-    return advisories, f"{op} "
+    return advisories, () if got == parts else tuple(f"{op} " for op in operators)
 
 
 def flip_memory(name, optimizer_name, kind, one):
@@ -152,22 +178,25 @@ def tried(count, seed):
     import finitude
 
     one = random.Random(seed)
-    places = {name: operations(name, "adamw") for name in MODELS}
+    known = {}
     table = {kind: [0, 0, 0, 0] for kind in KINDS}
     missed = []
     for number in range(count):
         kind, name = KINDS[number % len(KINDS)], one.choice(list(MODELS))
-        optimizer = one.choice(list(OPTIMIZERS)) if kind != "output" else "adamw"
+        optimizer = one.choice(list(OPTIMIZERS))
+        update = kind == "update"
         try:
-            if kind == "output":
-                advisories, expected = flip_output(name, optimizer, one.choice(places[name]), one)
+            if kind == "output" or update:
+                if (name, optimizer, update) not in known:
+                    known[name, optimizer, update] = operations(name, optimizer, update)
+                advisories, expected = flip_output(name, optimizer, update, known[name, optimizer, update], one)
             else:
                 advisories, expected = flip_memory(name, optimizer, kind, one)
         except finitude.NonFiniteError:
             table[kind][3] += 1
             continue
         if not expected:
-            continue  # the layer did not run by its own call
+            continue  # the layer did not run by its own call, or nothing came of the flip
         texts = [a["text"] for a in advisories if a["kind"] == "corrupted-step"]
         table[kind][0] += 1
         table[kind][1] += bool(texts)

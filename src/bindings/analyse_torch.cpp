@@ -16,10 +16,12 @@
 #include "explain/fill.h"
 #include "explain/guard_damage.h"
 #include "explain/made.h"
+#include "explain/stream_race.h"
 #include "gate/script_nan_checks_torch.h"
 #include "gate/window_torch.h"
 #include "locate/last_seen.h"
 #include "locate/script_nodes.h"
+#include "observe/stream_watch_torch.h"
 #include "observe/tracer_torch.h"
 #include "observe/zoned_memory_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
@@ -224,6 +226,31 @@ json by_guards(const record::Trace& trace, const json& out) {
   return found;
 }
 
+// Where two streams of a device use the same memory in no order: its findings, which replace those of values that came
+// out finite, or of which no more is known than that memory changed. Null: no such memory, or something else is known.
+json by_streams(const record::Trace& trace, const json& out) {
+  const bool is_finite = out["births"].empty();
+  if (!is_finite) {
+    const std::string known = out["cause"].value("class", "");
+    if (known != "memory-corruption" && known != "uninitialised-memory" && known != "unknown") return {};
+  }
+  const auto finding = explain::finding_of_races(observe::stream_races(), trace);
+  if (!finding) return {};
+  locate::Located located;
+  if (is_finite && finding->born_in < trace.ops.size()) {
+    locate::Birth& birth = located.births.emplace_back();
+    birth.kind = "memory";
+    birth.first_reader = finding->born_in;
+  }
+  json found = show::findings(trace, located, *finding);
+  found["guarded"] = is_finite ? "finite" : "bad";
+  if (!is_finite) {
+    found["births"] = out["births"];
+    found["path"] = out["path"];
+  }
+  return found;
+}
+
 // Locates and explains the trace taken so far. JSON: births, cause, fix, path, absorbed; ops if asked for.
 // swallowed: where nothing bad reached a sink, the overflows that arithmetic took in are the births.
 // seconds: the most that experiments with the whole step may take; 0: none are made. last_update: says what the
@@ -279,7 +306,10 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
         out["by_chance"] = true;
       }
     }
-    if (json damaged = by_guards(trace, out); !damaged.is_null()) out.update(damaged);
+    if (json damaged = by_guards(trace, out); !damaged.is_null())
+      out.update(damaged);
+    else if (json raced = by_streams(trace, out); !raced.is_null())
+      out.update(raced);
     if (sketch) out["tape"] = std::move(of_tape);
     if (!start.is_null()) out["start"] = std::move(start);
     put_statistics_in_hand(trace);

@@ -316,6 +316,15 @@ py::list steps() {
   return out;
 }
 
+// While the decision is made: the operators whose kernels called this one, the innermost last.
+py::list inside_of() {
+  py::list out;
+  for (const auto& open : open_ops) {
+    if (!open->is_node) out.append(open->info->name);
+  }
+  return out;
+}
+
 }  // namespace
 
 void note_trace_begun() noexcept { ++runs; }
@@ -324,6 +333,7 @@ void define_inject(py::module_& m) {
   m.def("inject_start", &start);
   m.def("inject_stop", &stop);
   m.def("inject_steps", &steps);
+  m.def("inject_inside", &inside_of);
   m.def("inject_flip", [](py::handle t, std::int64_t element, std::int64_t bit) {
     return THPVariable_Check(t.ptr()) && flip(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), element, bit);
   });

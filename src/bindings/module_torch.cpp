@@ -27,6 +27,7 @@
 #include "gate/clip_torch.h"
 #include "gate/dropped_torch.h"
 #include "gate/gate_cuda_torch.h"
+#include "gate/gate_parts_torch.h"
 #include "gate/hooks_torch.h"
 #include "gate/param_groups_torch.h"
 #include "gate/post_step_scan_torch.h"
@@ -36,6 +37,7 @@
 #include "gate/window_torch.h"
 #include "observe/effort.h"
 #include "observe/held_values_torch.h"
+#include "observe/stream_watch_torch.h"
 #include "observe/tracer_torch.h"
 #include "observe/unseen_write_torch.h"
 #include "observe/write_watch_torch.h"
@@ -246,6 +248,10 @@ PYBIND11_MODULE(_native, m) {
       },
       py::arg("again") = false);
   m.def("guard_memory", [] { observe::guard_memory(); });
+  m.def("stream_event", [](std::uint8_t kind, std::uint64_t first, std::uint64_t second) {
+    if (kind <= static_cast<std::uint8_t>(observe::StreamEvent::kGivenBack))
+      observe::stream_event(static_cast<observe::StreamEvent>(kind), first, second, &handle_of);
+  });
   m.def("trace_stop", [] {
     observe::Tracer::get().stop();
     observe::Tracer::thread_phase() = record::Phase::kForward;

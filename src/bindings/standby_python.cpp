@@ -58,6 +58,7 @@ void define_standby(py::module_& m) {
     d["mismatches"] = counts.mismatches;
     d["not_played"] = counts.not_played;
     d["unjudged"] = counts.unjudged;
+    d["optimizer_steps"] = counts.optimizer_steps;
     d["why_not"] = counts.why_not;
     d["nondeterministic"] = counts.nondeterministic;
     return d;

@@ -339,7 +339,12 @@ PyObject* check_after_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     listeners().trace_ended();
   }
   entry->clears_trace = false;
-  finish_commit(*entry);
+  if (raised) {
+    const SavedError error;
+    finish_commit(*entry);
+  } else {
+    raised = !finish_commit(*entry);
+  }
   if (raised) return nullptr;
   Py_RETURN_NONE;
 }

@@ -101,7 +101,8 @@ struct Listeners {
   void (*next_begins)(const OptimizerEntry& entry, bool has_end) = [](const OptimizerEntry&, bool) {};
   // The next window starts here: when this call of the program's returns.
   void (*starts)(OptimizerEntry& entry) = [](OptimizerEntry&) {};
-  void (*step_over)() = [] {};
+  // False: with a Python error for the program.
+  bool (*step_over)() = [] { return true; };
 
   // ---- batches, which rewind/loader_torch.h hands out ----
   // One for training was given and noted.

@@ -117,7 +117,12 @@ PyObject* guarded_step(PyObject* original, PyObject* const* args, Py_ssize_t nar
       if (!call_cold("on_written", args[0])) result = Object();
     }
     // Not before on_written, which may undo the step with the copy that finish_commit and release_undo drop.
-    finish_commit(*entry);
+    if (result) {
+      if (!finish_commit(*entry)) result = Object();
+    } else {
+      const SavedError error;
+      finish_commit(*entry);
+    }
     release_undo(*entry);
     if (raised) result = Object();
   });

@@ -27,6 +27,7 @@
 #include "observe/unseen_write_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/places_torch.h"
+#include "pyhost/saved_error_python.h"
 
 namespace finitude::bindings {
 
@@ -427,13 +428,15 @@ bool commit_window(OptimizerEntry& entry, const WindowVerdict& verdict, double l
 }
 
 // After the step has run and what it wrote was read. The copy is dropped: from here the step is final.
-void finish_commit(OptimizerEntry& entry) {
-  listeners().step_over();
-  if (!entry.snapshot_pending) return;
+bool finish_commit(OptimizerEntry& entry) {
+  const bool ok = listeners().step_over();
+  if (!entry.snapshot_pending) return ok;
+  const SavedError raised;  // what follows runs Python code
   entry.snapshot_pending = false;
   const std::shared_ptr<UndoCopy> undo = entry.undo;  // code that runs as values die may give it up
   undo->forget();
   listeners().starts(entry);
+  return ok;
 }
 
 }  // namespace finitude::bindings

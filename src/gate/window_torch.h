@@ -27,8 +27,9 @@ record::StepRecord push_now(record::StepRecord step) noexcept;
 // One record into the ring of steps (record::StepFlags), before the window is closed; returned where it was written.
 std::optional<record::StepRecord> record_step(const OptimizerEntry& entry, const WindowVerdict& verdict, double lr,
                                               std::uint32_t flags) noexcept;
-// After the step that `commit_window` let through: the next window starts here where the step could be undone.
-void finish_commit(OptimizerEntry& entry);
+// After the step that `commit_window` let through: the next window starts here where the step could be undone. False:
+// as commit_window.
+bool finish_commit(OptimizerEntry& entry);
 void close_window(OptimizerEntry& entry);
 
 }  // namespace finitude::bindings

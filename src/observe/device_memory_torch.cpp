@@ -21,8 +21,18 @@
 namespace finitude::observe {
 namespace {
 
+thread_local int own_work = 0;
+
+struct OwnWork {
+  OwnWork() { ++own_work; }
+  ~OwnWork() { --own_work; }
+  OwnWork(const OwnWork&) = delete;
+  OwnWork& operator=(const OwnWork&) = delete;
+};
+
 // Whatever the program is inside of (autocast, a dispatch mode, torch.func): a copy is a copy.
 struct PlainDispatch {
+  const OwnWork own;
   const at::DisableRecordFunctionGuard unobserved;
   const c10::impl::ForceDispatchKeyGuard plain{
       c10::default_included_set, c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView};
@@ -30,6 +40,8 @@ struct PlainDispatch {
 };
 
 }  // namespace
+
+bool at_own_work() noexcept { return own_work != 0; }
 
 bool is_recorded_device(const c10::Device& device) noexcept {
   return device.is_cpu() || device.is_cuda() || device.is_privateuseone();
@@ -152,6 +164,7 @@ at::Tensor on_host(const at::Tensor& tensor) noexcept try {
 }
 
 void wait_for_device(const c10::Device& device) noexcept try {
+  const OwnWork own;
   if (!device.is_cpu() && !captures(device))
     c10::impl::VirtualGuardImpl(device.type())
         .synchronizeDevice(device.has_index() ? device.index() : c10::DeviceIndex{0});

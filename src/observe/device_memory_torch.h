@@ -50,6 +50,9 @@ void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& 
 // operators that nobody observes, and waited for. True also where it cannot be reported.
 bool all_finite(const at::Tensor& tensor) noexcept;
 
+// Is this thread within one of the copies above? What the device reports then is not of the program.
+bool at_own_work() noexcept;
+
 // Who knows whether the current stream of a device is being captured into a graph, where nobody may wait. Nothing: none
 // is.
 void ask_whether_capturing(bool (*ask)(const c10::Device&)) noexcept;

@@ -25,7 +25,8 @@ std::size_t TapeRecorder::begin_digest(const TapeOp& op, record::OpId traced, c1
   for (std::size_t i = 0; i < inputs.size() && i < 64; ++i) {
     if (((op.writes >> i) & 1) == 0) continue;
     if (inputs[i].isTensor()) written->push_back(inputs[i].toTensor().unsafeGetTensorImpl());
-    // Lists are written by foreach operators of optimizers, which are no part of the tape.
+    if (!inputs[i].isTensorList()) continue;
+    for (const c10::IValue& item : inputs[i].toListRef()) written->push_back(item.toTensor().unsafeGetTensorImpl());
   }
   digests_.push_back(
       {traced, {op.name, op.overload}, false, op.writes, op.overwrites, input_digests(inputs, op.overwrites), {}});

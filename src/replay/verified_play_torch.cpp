@@ -70,8 +70,10 @@ class SeeDigests : public PlayObserver {
     auto& outputs = seen[call.index].outputs;
     for (const c10::IValue& result : call.results) outputs.push_back(observe::value_digest(result));
     for (std::size_t i = 0; i < call.arguments.size() && i < 64; ++i) {
-      if (((writes >> i) & 1) != 0 && call.arguments[i].isTensor())
-        outputs.push_back(observe::value_digest(call.arguments[i]));
+      if (((writes >> i) & 1) == 0) continue;
+      if (call.arguments[i].isTensor()) outputs.push_back(observe::value_digest(call.arguments[i]));
+      if (!call.arguments[i].isTensorList()) continue;
+      for (const c10::IValue& item : call.arguments[i].toListRef()) outputs.push_back(observe::value_digest(item));
     }
     return true;
   }
@@ -133,16 +135,21 @@ class Judge {
     }
     learn();
     judge(&found);
-    if (found.kind == VerifiedStep::kOperation && depends_on_core(found.entry)) name_cores(&found);
+    if (found.kind == VerifiedStep::kOperation && depends_on_core(found.entry))
+      name_cores(&found);
+    else if (found.kind == VerifiedStep::kOperation)
+      try_other_threads(&found);
     return found;
   }
 
  private:
   // Why it cannot be played; empty: it was.
-  std::string play_on(int core) {
+  std::string play_on(int core, int threads = 0) {
     const base::PinnedCore pin(core);
     SeeDigests seen(tape_, step_, calls_);
-    const Played played = play(tape_, {}, &seen);
+    PlayOptions options;
+    options.threads = threads;
+    const Played played = play(tape_, options, &seen);
     std::string why = played.missing.empty() ? played.why_not : played.missing.front();
     if (why.empty()) plays_.push_back(std::move(seen));
     return why;
@@ -167,6 +174,18 @@ class Judge {
     const auto& outputs = plays_.back().seen[found->entry].outputs;
     if (outputs == call(found->entry).outputs) found->odd_core = cores_.other;
     if (outputs == plays_[0].seen[found->entry].outputs) found->odd_core = cores_.home;
+  }
+
+  // What the operation gives from the same bytes with one thread, or with two where the step had one.
+  void try_other_threads(VerifiedStep* found) {
+    const std::string* const had = tape_.setting("threads");
+    const int threads = had != nullptr && *had == "1" ? 2 : 1;
+    if (!play_on(cores_.home, threads).empty()) return;
+    const Seen& seen = plays_.back().seen[found->entry];
+    if (seen.inputs != call(found->entry).inputs) return;  // what came before it adds in another order
+    found->other_threads = threads;
+    if (seen.outputs == plays_[0].seen[found->entry].outputs) found->gives = VerifiedStep::kOfPlays;
+    if (seen.outputs == call(found->entry).outputs) found->gives = VerifiedStep::kOfStep;
   }
 
   const CallDigest& call(std::size_t entry) const { return step_.calls[calls_[entry]]; }

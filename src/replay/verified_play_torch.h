@@ -49,6 +49,10 @@ struct VerifiedStep {
   // Of kOperation, where it gives the recorded bits each time on the core of the step, and each time the same other
   // ones on another core; -1 otherwise. odd_core: which of the two a third one contradicts; -1: not known.
   int core = -1, other_core = -1, odd_core = -1;
+  // Of kOperation: with so many threads, where there were others, it gives the bits of the plays, those of the step, or
+  // again others, as where it adds in another order. 0: not tried.
+  int other_threads = 0;
+  enum Gives : std::uint8_t { kOthers, kOfPlays, kOfStep } gives = kOthers;
 };
 
 // Plays the tape once, on another core than that of the calling thread where it may run on several, and four times

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/immortal.h"
 #include "gate/second_run.h"
@@ -31,7 +33,10 @@ struct TapeLevel {
   std::uint64_t steps = 0;          // that were applied
   std::size_t wanted = 0;           // steps of this round that are yet to be recorded: one of each optimizer
   std::set<std::uint32_t> stepped;  // ordinals of the optimizers that have stepped since the last round, of --verify
-  bool step_under_way = false;      // and is not recorded
+  bool step_under_way = false;      // and is no part of a window that is recorded
+  bool records_next = false;        // the window after the step that is about to be applied is recorded
+  bool verifies_step = false;       // that step is to be recorded by itself, as its window was verified
+  std::optional<std::uint32_t> recorded_step;  // ordinal of the optimizer whose step is being recorded so
   bool is_over = false;             // a step inside backward was applied: the next tape begins when that ends
   RngState generators;              // as the tape began with them
 };
@@ -81,7 +86,8 @@ void set_tape_level(std::size_t max_bytes, std::uint64_t every, bool verifies) n
 
 // Does nothing if the tracer runs for another user: its trace would be lost.
 void tape_level_rests() noexcept {
-  level().step_under_way = level().is_over = false;
+  level().step_under_way = level().is_over = level().verifies_step = false;
+  level().recorded_step.reset();
   observe::Tracer& tracer = observe::Tracer::get();
   if (!tracer.sketches() || !tracer.on()) return;
   observe::TapeRecorder::get().stop();
@@ -110,7 +116,8 @@ void begin_tape() {
   observe::Tracer& tracer = observe::Tracer::get();
   observe::TapeRecorder& recorder = observe::TapeRecorder::get();
   if (tracer.on() && !tracer.sketches()) return;
-  l.step_under_way = l.is_over = false;
+  l.step_under_way = l.is_over = l.verifies_step = false;
+  l.recorded_step.reset();
   l.carried = 0;
   // Losses are known by serials: those after this one belong to the tape.
   l.since = live().next_serial;
@@ -126,6 +133,32 @@ void begin_tape() {
   if (l.every != 0) template_begins();
 }
 
+// What the optimizer's own operators read and make, of a step whose window was verified. Nothing else is recorded then.
+void begin_step(const OptimizerEntry& entry) {
+  TapeLevel& l = level();
+  observe::Tracer& tracer = observe::Tracer::get();
+  if (tracer.on() || observe::TapeRecorder::get().on()) return;
+  l.recorded_step = entry.ordinal;
+  verified_optimizer_begins();
+  pause(false);
+  tracer.clear();
+  tracer.start(&places(), /*sketch=*/true);  // before the recorder, as in begin_tape()
+  observe::TapeRecorder::get().start(l.max_bytes, &places(), /*every_step=*/true);
+}
+
+// The program's step raised: it has no end.
+void forget_step() {
+  if (!level().recorded_step) return;
+  tape_level_rests();
+}
+
+OptimizerEntry* with_ordinal(std::uint32_t ordinal) {
+  for (const auto& entry : live().optimizers) {
+    if (entry->ordinal == ordinal && is_alive(*entry)) return entry.get();
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 void tape_window_begins() {
@@ -136,9 +169,11 @@ void tape_window_begins() {
 // Before the step is applied, as parameters and generators still are those of the recorded step.
 void tape_step_is_good(const OptimizerEntry& entry) {
   TapeLevel& l = level();
+  forget_step();
+  l.verifies_step = false;
   if (!tape_records_template()) return;
   if (l.verifies)
-    verify_recorded_step(entry, l.since);
+    l.verifies_step = verify_recorded_step(entry, l.since);
   else
     keep_template(entry, l.since);
   if (l.wanted > 0) --l.wanted;
@@ -149,8 +184,9 @@ void tape_step_is_good(const OptimizerEntry& entry) {
 bool tape_follows() noexcept {
   constexpr std::size_t kMaxOfRound = 8;
   TapeLevel& l = level();
+  l.records_next = false;
   if (l.max_bytes == 0 || others_run()) return false;
-  if (l.every == 0) return true;
+  if (l.every == 0) return l.records_next = true;
   if (++l.steps % l.every == 1 % l.every) {  // the second step is the first: much is made in the first of all
     l.wanted = l.stepped.size();
     l.stepped.clear();
@@ -159,14 +195,21 @@ bool tape_follows() noexcept {
     for (const auto& entry : live().optimizers) l.wanted += !l.verifies && is_alive(*entry);
     l.wanted = std::clamp<std::size_t>(l.wanted, 1, kMaxOfRound);
   }
-  return l.wanted > 0;
+  l.records_next = l.wanted > 0;
+  return l.records_next || l.verifies_step;
 }
 
 void tape_step_begins(const OptimizerEntry& entry, bool has_end) {
   TapeLevel& l = level();
+  const bool verifies_step = std::exchange(l.verifies_step, false);
   if (l.max_bytes == 0 || others_run()) return;
-  if (l.verifies) l.stepped.insert(entry.ordinal);
-  if (in_backward()) {
+  if (l.verifies && l.records_next) l.stepped.insert(entry.ordinal);
+  if (verifies_step && has_end && !in_backward()) {
+    l.step_under_way = true;
+    begin_step(entry);
+  } else if (!l.records_next) {
+    return;
+  } else if (in_backward()) {
     l.is_over = true;  // what follows in this backward belongs to the same step
   } else if (l.every == 0 && is_recording() && other_window_open(entry) && l.carried < kMaxCarried) {
     // The bound keeps a tape from growing without end where the other optimizer never steps.
@@ -180,8 +223,15 @@ void tape_step_begins(const OptimizerEntry& entry, bool has_end) {
   }
 }
 
-void tape_step_ends() {
-  if (level().step_under_way) begin_tape();
+bool tape_step_ends() {
+  TapeLevel& l = level();
+  if (!l.step_under_way) return true;
+  OptimizerEntry* const entry = l.recorded_step ? with_ordinal(*l.recorded_step) : nullptr;
+  l.recorded_step.reset();
+  l.step_under_way = false;
+  if (entry != nullptr) verify_optimizer_step(*entry);
+  if (l.records_next) begin_tape();
+  return entry == nullptr || !verified_has_news() || report_verified(*entry);
 }
 
 void tape_backward_ended() {

@@ -25,7 +25,8 @@ void tape_step_is_good(const OptimizerEntry& entry);
 bool tape_follows() noexcept;
 // A good step is about to be applied, and is not recorded itself. has_end: tape_step_ends() will be called.
 void tape_step_begins(const OptimizerEntry& entry, bool has_end);
-void tape_step_ends();
+// False: with a Python error for the program.
+bool tape_step_ends();
 // An outermost backward is over.
 void tape_backward_ended();
 // Recording ends: somebody else records or traces, or the process is a fork.

@@ -52,17 +52,27 @@ void rest(const at::Tensor& tensor, std::uint32_t ordinal, std::string kind, std
                           std::move(kind), std::move(name)});
 }
 
-// optimizer.state[parameter], one level deep. PyDict_GetItem makes no entries in a defaultdict.
-void rest_state(PyObject* state, PyObject* parameter, std::uint32_t ordinal, std::uint32_t index) {
-  PyObject* const of_parameter = PyDict_GetItem(state, parameter);
-  if (of_parameter == nullptr || !PyDict_Check(of_parameter)) return;
-  PyObject *key, *value;
-  Py_ssize_t at = 0;
-  while (PyDict_Next(of_parameter, &at, &key, &value)) {
-    if (!THPVariable_Check(value)) continue;
-    const char* const word = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
-    rest(THPVariable_Unpack(value), ordinal, "state", std::to_string(index) + "." + (word != nullptr ? word : "?"));
-  }
+// Parameters, and optimizer.state[parameter], one level deep: use(tensor, kind, name) as AtRest has them.
+// PyDict_GetItem makes no entries in a defaultdict.
+template <typename Use>
+void for_each_written(const OptimizerEntry& entry, const Use& use) {
+  const Object state = Object::take(PyObject_GetAttrString(entry.self, "state"));
+  PyErr_Clear();
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    if (!THPVariable_Check(p)) return;
+    const std::string number = std::to_string(index);
+    use(THPVariable_Unpack(p), "parameter", number);
+    PyObject* const of_parameter = state && PyDict_Check(state.get()) ? PyDict_GetItem(state.get(), p) : nullptr;
+    if (of_parameter == nullptr || !PyDict_Check(of_parameter)) return;
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(of_parameter, &at, &key, &value)) {
+      if (!THPVariable_Check(value)) continue;
+      const char* const word = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+      use(THPVariable_Unpack(value), "state", number + "." + (word != nullptr ? word : "?"));
+    }
+  });
+  PyErr_Clear();
 }
 
 // The line and the module of a call; of a backward node those of the forward call that made it.
@@ -104,9 +114,9 @@ void add_memory(const capture::Tape& tape, const VerifiedStep& step, nlohmann::j
   }
 }
 
-void note(nlohmann::json found, const OptimizerEntry& entry) {
+void note(nlohmann::json found, std::uint64_t step) {
   constexpr std::size_t kMost = 64;  // of a step
-  found["step"] = entry.step;
+  found["step"] = step;
   ++(*the_verified).counts.mismatches;
   if ((*the_verified).news.size() < kMost) (*the_verified).news.push_back(std::move(found));
 }
@@ -125,27 +135,16 @@ void check_at_rest(const OptimizerEntry& entry, const std::vector<bool>& written
           {"name", all[i].name},
           {"address", reinterpret_cast<std::uint64_t>(all[i].data)},
           {"size_bytes", tensor.nbytes()}},
-         entry);
+         entry.step);
   }
 }
 
-std::string verify(const OptimizerEntry& entry, std::uint64_t since) {
+// Plays what the recorder has. outcomes: what its outcomes are in the program, in their order. `step`: its number.
+// of_optimizer: it is the optimizer's own step; of a class outside torch.optim code that is no operator may write, too.
+std::string play_recorded(const std::vector<at::Tensor>& outcomes, std::uint64_t step_number, bool of_optimizer,
+                          bool only_operators_write) {
   TapeRecorder& recorder = TapeRecorder::get();
-  std::vector<const LossNote*> losses;
-  if (!losses_since(since, &losses) || losses.empty()) return "it has no loss of its own";
   replay::StepDigests step;
-  std::vector<at::Tensor> gradients;
-  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
-    const at::Tensor* grad = gradient_of(p);
-    if (grad != nullptr && recorder.add_outcome("gradient", std::to_string(index), *grad, false))
-      gradients.push_back(*grad);
-  });
-  std::vector<bool> written;
-  for (const AtRest& one : (*the_verified).at_rest) {
-    const auto impl = one.tensor.lock();
-    written.push_back(!impl || recorder.writes(*impl));
-    if (impl && one.ordinal == entry.ordinal) recorder.name_storage(*impl, one.kind, one.name);
-  }
   step.calls = recorder.take_digests();
   // The content of inputs is copied here: the memory is that of the step until the optimizer writes it.
   capture::RawTape raw = recorder.take();
@@ -164,10 +163,12 @@ std::string verify(const OptimizerEntry& entry, std::uint64_t since) {
   step.outcomes.resize(tape.outcomes.size());
   std::size_t next = 0;
   for (std::size_t i = 0; i < tape.outcomes.size(); ++i) {
-    if (tape.outcomes[i].kind == "gradient" && next < gradients.size()) step.outcomes[i] = gradients[next++];
+    if (tape.outcomes[i].kind != "loss" && next < outcomes.size()) step.outcomes[i] = outcomes[next++];
   }
   const VerifiedStep found = replay::verify_step(tape, step, &(*the_verified).nondeterministic);
-  nlohmann::json news = {{"plays", found.plays}};
+  nlohmann::json news = {{"plays", found.plays}, {"of_optimizer", of_optimizer}};
+  if ((found.kind == VerifiedStep::kMemory || found.kind == VerifiedStep::kOutcome) && !only_operators_write)
+    return "its optimizer writes without operators of torch";
   switch (found.kind) {
     case VerifiedStep::kNotPlayed:
       return found.why_not;
@@ -181,14 +182,18 @@ std::string verify(const OptimizerEntry& entry, std::uint64_t since) {
       news["core"] = found.core;
       news["other_core"] = found.other_core;
       news["odd_core"] = found.odd_core;
+      news["threads"] = found.other_threads;
+      news["gives"] = found.gives == VerifiedStep::kOfPlays  ? "plays"
+                      : found.gives == VerifiedStep::kOfStep ? "step"
+                                                             : "others";
       add_place(tape, trace, found.entry, &news);
-      note(std::move(news), entry);
+      note(std::move(news), step_number);
       break;
     case VerifiedStep::kMemory:
       news["what"] = "memory";
       add_place(tape, trace, found.entry, &news);
       add_memory(tape, found, &news);
-      note(std::move(news), entry);
+      note(std::move(news), step_number);
       break;
     case VerifiedStep::kOutcome:
       news["what"] = "result";
@@ -200,9 +205,29 @@ std::string verify(const OptimizerEntry& entry, std::uint64_t since) {
       news["last"] = found.bytes.last;
       news["address"] = found.bytes.address;
       news["block"] = found.bytes.block;
-      note(std::move(news), entry);
+      note(std::move(news), step_number);
       break;
   }
+  return "";
+}
+
+std::string verify(const OptimizerEntry& entry, std::uint64_t since) {
+  TapeRecorder& recorder = TapeRecorder::get();
+  std::vector<const LossNote*> losses;
+  if (!losses_since(since, &losses) || losses.empty()) return "it has no loss of its own";
+  std::vector<at::Tensor> gradients;
+  for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+    const at::Tensor* grad = gradient_of(p);
+    if (grad != nullptr && recorder.add_outcome("gradient", std::to_string(index), *grad, false))
+      gradients.push_back(*grad);
+  });
+  std::vector<bool> written;
+  for (const AtRest& one : (*the_verified).at_rest) {
+    const auto impl = one.tensor.lock();
+    written.push_back(!impl || recorder.writes(*impl));
+    if (impl && one.ordinal == entry.ordinal) recorder.name_storage(*impl, one.kind, one.name);
+  }
+  if (std::string why = play_recorded(gradients, entry.step, false, true); !why.empty()) return why;
   check_at_rest(entry, written);
   ++(*the_verified).counts.steps;
   return "";
@@ -215,23 +240,22 @@ void verified_step_begins() {
   TapeRecorder::get().keep_digests(true);
   for (const auto& entry : live().optimizers) {
     if (!is_alive(*entry)) continue;
-    const Object state = Object::take(PyObject_GetAttrString(entry->self, "state"));
-    PyErr_Clear();
-    for_each_parameter(entry->self, [&](std::uint32_t index, PyObject* p) {
-      if (!THPVariable_Check(p)) return;
-      rest(THPVariable_Unpack(p), entry->ordinal, "parameter", std::to_string(index));
-      if (state && PyDict_Check(state.get())) rest_state(state.get(), p, entry->ordinal, index);
+    for_each_written(*entry, [&](const at::Tensor& tensor, const char* kind, const std::string& name) {
+      rest(tensor, entry->ordinal, kind, name);
     });
-    PyErr_Clear();
   }
 }
 
+namespace {
+
 // Recorder and tracer are stopped first: what follows calls operators that are no part of the step.
-void verify_recorded_step(const OptimizerEntry& entry, std::uint64_t since) {
+template <typename Verify>
+bool end_recording(const Verify& verify) {
   observe::Tracer::get().stop();
   TapeRecorder::get().stop();
-  std::string why = verify(entry, since);
-  if (!why.empty()) {
+  std::string why = verify();
+  const bool is_played = why.empty();
+  if (!is_played) {
     ++(*the_verified).counts.not_played;
     (*the_verified).counts.why_not = std::move(why);
   }
@@ -239,6 +263,36 @@ void verify_recorded_step(const OptimizerEntry& entry, std::uint64_t since) {
   observe::Tracer::get().clear();
   TapeRecorder::get().keep_digests(false);
   TapeRecorder::get().clear();
+  return is_played;
+}
+
+}  // namespace
+
+bool verify_recorded_step(const OptimizerEntry& entry, std::uint64_t since) {
+  return end_recording([&] { return verify(entry, since); });
+}
+
+void verified_optimizer_begins() { TapeRecorder::get().keep_digests(true); }
+
+// The entry counts the step already.
+void verify_optimizer_step(const OptimizerEntry& entry) {
+  end_recording([&]() -> std::string {
+    TapeRecorder& recorder = TapeRecorder::get();
+    std::vector<at::Tensor> outcomes;
+    for_each_written(entry, [&](const at::Tensor& tensor, const char* kind, const std::string& name) {
+      if (!tensor.defined()) return;
+      recorder.name_storage(*tensor.unsafeGetTensorImpl(), kind, name);
+      if (recorder.add_outcome(kind, name, tensor, false)) outcomes.push_back(tensor);
+    });
+    for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
+      if (const at::Tensor* grad = gradient_of(p); grad != nullptr && grad->defined())
+        recorder.name_storage(*grad->unsafeGetTensorImpl(), "gradient", std::to_string(index));
+    });
+    if (outcomes.empty()) return "its optimizer writes without operators of torch";
+    std::string why = play_recorded(outcomes, entry.step - 1, true, entry.in_torch);
+    if (why.empty()) ++(*the_verified).counts.optimizer_steps;
+    return why;
+  });
 }
 
 void forget_verified_steps() noexcept { *the_verified = {}; }

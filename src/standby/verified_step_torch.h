@@ -14,8 +14,11 @@ namespace finitude::bindings {
 // whether their bits were the same at its end.
 void verified_step_begins();
 // What was recorded is the step that `entry` is about to apply. The recording ends here; the step is played. since: as
-// LossNote::serial, of the last loss before the recording.
-void verify_recorded_step(const OptimizerEntry& entry, std::uint64_t since);
+// LossNote::serial, of the last loss before the recording. False: it could not be played.
+bool verify_recorded_step(const OptimizerEntry& entry, std::uint64_t since);
+// The same of the optimizer's own step, which is recorded from here until it has been applied.
+void verified_optimizer_begins();
+void verify_optimizer_step(const OptimizerEntry& entry);
 void forget_verified_steps() noexcept;
 
 // Something was found that report_verified() is to report.
@@ -24,7 +27,7 @@ bool verified_has_news() noexcept;
 bool report_verified(OptimizerEntry& entry);
 
 struct VerifiedCounts {
-  std::uint64_t steps = 0, mismatches = 0, not_played = 0, unjudged = 0;
+  std::uint64_t steps = 0, optimizer_steps = 0, mismatches = 0, not_played = 0, unjudged = 0;
   std::string why_not;                        // of the last step that could not be played
   std::vector<std::string> nondeterministic;  // operators whose bits differ between plays
 };

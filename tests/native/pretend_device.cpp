@@ -13,10 +13,15 @@
 #include <ATen/record_function.h>
 #include <c10/core/GeneratorImpl.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/GPUTrace.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 namespace {
 
@@ -25,12 +30,45 @@ constexpr std::uintptr_t kFar = std::uintptr_t{1} << 62;  // no address of a pro
 
 void* near(const void* far) { return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(far) - kFar); }
 
+// Torch has this trace for CUDA and XPU only; so does this device report, as CUDA does.
+template <typename Report>
+void report(const Report& report_to) {
+  if (const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace()) report_to(**interpreter);
+}
+
+// As CUDA's caching allocator: memory that was given back is handed out again at once where the size is the same.
+struct Block {
+  void* real;
+  std::size_t size_bytes;
+};
+std::mutex lock;
+std::multimap<std::size_t, void*> spare;
+
+std::uintptr_t far_of(const void* real) { return reinterpret_cast<std::uintptr_t>(real) + kFar; }
+
+void give_back(void* context) {
+  auto* const block = static_cast<Block*>(context);
+  report([&](const auto& to) { to.trace_gpu_memory_deallocation(c10::DeviceType::CUDA, far_of(block->real)); });
+  const std::lock_guard guard(lock);
+  spare.emplace(block->size_bytes, block->real);
+  delete block;
+}
+
 struct Memory final : c10::Allocator {
   c10::DataPtr allocate(std::size_t n) override {
-    void* real = n == 0 ? nullptr : std::malloc(n);
-    if (real != nullptr) std::memset(real, 0x5a, n);
-    void* far = real == nullptr ? nullptr : reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(real) + kFar);
-    return {far, real, &std::free, c10::Device(kType, 0)};
+    if (n == 0) return {nullptr, nullptr, &std::free, c10::Device(kType, 0)};
+    void* real = nullptr;
+    {
+      const std::lock_guard guard(lock);
+      if (const auto found = spare.find(n); found != spare.end()) {
+        real = found->second;
+        spare.erase(found);
+      }
+    }
+    if (real == nullptr) real = std::malloc(n);
+    std::memset(real, 0x5a, n);
+    report([&](const auto& to) { to.trace_gpu_memory_allocation(c10::DeviceType::CUDA, far_of(real)); });
+    return {reinterpret_cast<void*>(far_of(real)), new Block{real, n}, &give_back, c10::Device(kType, 0)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, std::size_t n) const override { std::memcpy(near(to), near(from), n); }
@@ -48,14 +86,50 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, zero()); }
   c10::Device exchangeDevice(c10::Device) const override { return zero(); }
   c10::Device getDevice() const override { return zero(); }
-  c10::Stream getStream(c10::Device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, zero()); }
-  c10::Stream exchangeStream(c10::Stream) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, zero()); }
-  void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
-  void* getStreamNativeHandle(const c10::Stream) const { return nullptr; }  // virtual since torch 2.12
+  static c10::Stream numbered(c10::StreamId id) { return {c10::Stream::UNSAFE, zero(), id}; }
+  c10::Stream getStream(c10::Device) const noexcept override { return numbered(current); }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return getNewStream(zero(), 0); }
+  c10::Stream getNewStream(c10::Device, int) const override {
+    const c10::StreamId id = ++streams;
+    report([&](const auto& to) { to.trace_gpu_stream_creation(c10::DeviceType::CUDA, static_cast<std::uintptr_t>(id)); });
+    return numbered(id);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    return numbered(std::exchange(current, stream.id()));
+  }
+  // All work is done as it is given: an event is a number.
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
+    if (*event == nullptr) *event = reinterpret_cast<void*>(++events);
+    report([&](const auto& to) {
+      to.trace_gpu_event_record(c10::DeviceType::CUDA, reinterpret_cast<std::uintptr_t>(*event),
+                                static_cast<std::uintptr_t>(stream.id()));
+    });
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    report([&](const auto& to) {
+      to.trace_gpu_event_wait(c10::DeviceType::CUDA, reinterpret_cast<std::uintptr_t>(event),
+                              static_cast<std::uintptr_t>(stream.id()));
+    });
+  }
+  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    report([&](const auto& to) {
+      to.trace_gpu_stream_synchronization(c10::DeviceType::CUDA, static_cast<std::uintptr_t>(stream.id()));
+    });
+  }
+  void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
+  void* getStreamNativeHandle(const c10::Stream stream) const {  // virtual since torch 2.12
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(stream.id()));
+  }
   bool queryEvent(void*) const override { return true; }
   void synchronizeEvent(void*) const override {}
-  void synchronizeDevice(const c10::DeviceIndex) const override {}
+  void synchronizeDevice(const c10::DeviceIndex) const override {
+    report([](const auto& to) { to.trace_gpu_device_synchronization(c10::DeviceType::CUDA); });
+  }
+  static inline std::atomic<c10::StreamId> streams = 0;
+  static inline std::atomic<std::uintptr_t> events = 0;
+  static inline thread_local c10::StreamId current = 0;
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
@@ -125,6 +199,8 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef sizes, c10::In
   return at::cpu::_reshape_alias(self, sizes, strides);
 }
 
+void record_stream(at::Tensor&, c10::Stream) {}
+
 void by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
 void drawn_by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
@@ -141,6 +217,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", as_strided);
   m.impl("view", view);
   m.impl("_reshape_alias", reshape_alias);
+  m.impl("record_stream", record_stream);
   for (const char* drawing : {"bernoulli_.float", "normal_", "uniform_", "native_dropout", "randperm.generator_out"})
     m.impl(drawing, torch::CppFunction::makeFromBoxedFunction<&drawn_by_cpu>());
 }

@@ -31,10 +31,14 @@ class Net(nn.Module):
         return self.second(self.dropout(h))
 
 
-def trained(tmp_path, model, steps=4, before_backward=None, before_step=None, verify="every=1"):
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=0.01)
+
+
+def trained(tmp_path, model, steps=4, before_backward=None, before_step=None, verify="every=1", make=adamw):
     """The advisories and the counts of a training of so many steps."""
     gc.collect()  # optimizers of earlier tests: one step of each is verified
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = make(model.parameters())
     x = torch.linspace(-1, 1, 96).reshape(16, 6)
     with finitude.watch(model, optimizer, runs=str(tmp_path), verify=verify) as watch:
         for step in range(steps):
@@ -147,10 +151,96 @@ def test_a_foreign_block_in_a_gradient_is_named(tmp_path):
     assert "one run of blocks of 512 bytes" in text, text
 
 
-def test_healthy_steps_are_the_same(tmp_path):
-    advisories, counts = trained(tmp_path, Net(dropout=0.4), steps=12)
+class SignDescent(torch.optim.Optimizer):
+    """Of a class outside torch.optim."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(p.grad.sign(), alpha=group["lr"])
+
+
+class Foreign(SignDescent):
+    """Part of what it writes is written by no operator."""
+
+    @torch.no_grad()
+    def step(self):
+        super().step()
+        for p in self.param_groups[0]["params"]:
+            p.numpy()[...] *= 1.5
+
+
+OPTIMIZERS = {
+    "adamw": (adamw, "aten::_foreach_lerp_"),
+    "adam of a loop": (lambda p: torch.optim.Adam(p, lr=0.01, foreach=False), "aten::addcmul_"),
+    "fused": (lambda p: torch.optim.AdamW(p, lr=0.01, fused=True), "aten::_fused_adamw_"),
+    "amsgrad": (lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True, foreach=True), "aten::_foreach_maximum_"),
+    "sgd": (lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, foreach=True), "aten::_foreach_add_"),
+    "own": (SignDescent, "aten::sub_"),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_flip_within_the_optimizer_names_its_operation(tmp_path, name):
+    make, operator = OPTIMIZERS[name]
+    done = []
+
+    def decide(op, phase, node, key, makes, numels, run):
+        if op != operator or phase != "optimizer" or done:
+            return None
+        done.append(1)
+        return 0, 0, None, BIT
+
+    _native.inject_start(decide, 3, 3)  # the step is counted before the optimizer's operators run
+    try:
+        advisories, counts = trained(tmp_path, Net(), steps=5, make=make)
+    finally:
+        _native.inject_stop()
+    (text,) = found(advisories)
+    assert done and text.startswith(f"{operator} of the optimizer at ") and "(transient)" in text, text
+    assert re.search(r"test_verified_steps\.py:\d+ gave other bits", text), text
+    assert counts["mismatches"] == 1 and counts["optimizer_steps"] >= 3, counts
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_healthy_steps_are_the_same(tmp_path, name):
+    advisories, counts = trained(tmp_path, Net(dropout=0.4), steps=12, make=OPTIMIZERS[name][0])
     assert not advisories and counts["mismatches"] == 0 and counts["not_played"] == 0, counts
-    assert counts["steps"] >= 10, counts
+    assert counts["steps"] >= 10 and counts["optimizer_steps"] >= 9, counts
+
+
+def test_an_optimizer_that_writes_without_operators_is_not_blamed(tmp_path):
+    advisories, counts = trained(tmp_path, Net(), make=Foreign)
+    assert not [a for a in advisories if a["kind"] == "corrupted-step"], advisories
+    assert counts["why_not"] == "its optimizer writes without operators of torch" and counts["optimizer_steps"] == 0
+
+
+def test_an_optimizer_that_raises_leaves_nothing_behind(tmp_path):
+    class Raises(SignDescent):
+        steps = 0
+
+        def step(self):
+            self.steps += 1
+            super().step()
+            if self.steps == 2:
+                raise KeyError("of the program")
+
+    optimizer, x = None, torch.ones(4, 6)
+    model = Net()
+    optimizer = Raises(model.parameters())
+    gc.collect()
+    with finitude.watch(model, optimizer, runs=str(tmp_path), verify="every=1") as watch:
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(x + torch.rand(4, 6)).pow(2).mean().backward()
+            with contextlib.suppress(KeyError):
+                optimizer.step()
+        counts = _native.verified_counts()
+        assert not watch.report()["advisories"] and counts["mismatches"] == 0 and counts["steps"] >= 3, counts
 
 
 class Checkpointed(Net):

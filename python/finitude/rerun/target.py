@@ -24,7 +24,7 @@ from ..program import (
     step_start_state,
 )
 from ..report import impossible_state, incident, value_lines
-from . import first_values, launch_command, overlay_fs, second_outcome
+from . import device_streams, first_values, launch_command, overlay_fs, second_outcome
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Target:
         """Before the program begins."""
         if self.order.get("guard"):
             _native.guard_memory()
+        device_streams.watch()
         checkpoint_origin.watch(impossible_state.note_loaded)
         launch_command.restore_seeds(self.order["seeds"])
         anomaly.watch()

@@ -22,10 +22,18 @@ MOST_LINES = 20  # on stderr; later ones are in the report and in events.jsonl
 PARAMETERS = ("parameter", "state", "gradient")
 
 
+GIVES = {
+    "plays": "what the plays give",
+    "step": "what the step had: its bits depend on the number of threads, or on which comes first",
+    "others": "other bits again, as where it adds in another order",
+}
+
+
 def _place(found):
     line = f" at {found['file']}:{found['line']}" if found.get("line") else ""
     module = f" in {found['module']}" if found.get("module") else ""
-    return (" in the backward of the operation" if found.get("backward") and line else "") + line + module
+    part = " in the backward of the operation" if found.get("backward") and line else ""
+    return (" of the optimizer" if found.get("of_optimizer") else part) + line + module
 
 
 def _memory(found, names: Sequence[str]) -> str:
@@ -49,6 +57,14 @@ def _cores(found) -> str:
     return f"{text}, from the same bytes{odd}"
 
 
+def _threads(found) -> str:
+    """What the operation gives with another number of threads than the step had, where that was tried."""
+    threads = found.get("threads", 0)
+    if not threads:
+        return ""
+    return f"; with {threads} {'thread' if threads == 1 else 'threads'} it gives {GIVES[found['gives']]}"
+
+
 def describe(found: dict[str, Any], names: Sequence[str]) -> str:
     """One mismatch as a sentence. names: of the parameters."""
     what = found["what"]
@@ -57,7 +73,7 @@ def describe(found: dict[str, Any], names: Sequence[str]) -> str:
     if what == "operation":
         return (
             f"{found['op']}{_place(found)} gave other bits than {found['plays']} plays of the step give on the same "
-            "bytes (transient)"
+            f"bytes (transient){_threads(found)}"
         )
     if what == "memory":
         return (
