@@ -1,7 +1,7 @@
-"""python -m bench.verify [--flips N] [--healthy N] [--pairs N] [--seed S] [--out FILE]
+"""python -m bench.verify [--flips N] [--healthy N] [--rounds N] [--seed S] [--out FILE]
 
 Changes one bit at seeded places of small trainings, and counts how often a verified step finds it and names it; verifies
-healthy steps; measures the cost of --verify every=200 in interleaved blocks. Writes docs/verify.md below its line of
+healthy steps; measures what a verified step costs. Writes docs/verify.md below its line of
 dashes.
 """
 
@@ -34,50 +34,46 @@ def healthy(count):
     return steps, mismatches, sorted(operators)
 
 
-def cost(pairs, block=200):
-    """Seconds of a block of steps with --verify every=200, by those without: median, and each pair."""
+def cost(rounds, every=20):
+    """What a verified step takes beyond one that is not, in steps: the median of so many rounds of `every` steps, and
+    each of them. A round's time is compared with the median step of all rounds, so that other load of the machine counts
+    for little."""
     import finitude
 
     torch.manual_seed(5)
     model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     x = torch.randn(128, 512)
-
-    def timed(verify):
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            finitude.watch(model, optimizer, runs=folder, verify=verify, quiet=True),
-        ):
-            for i in range(block + 4):
-                if i == 4:
-                    began = time.process_time(), time.perf_counter()
-                optimizer.zero_grad()
-                model(x).pow(2).mean().backward()
-                optimizer.step()
-            return time.perf_counter() - began[1]
-
-    timed("")
-    ratios = []
-    for i in range(pairs):
-        order = ("", f"every={block}") if i % 2 else (f"every={block}", "")
-        seconds = {verify: timed(verify) for verify in order}
-        ratios.append(seconds[f"every={block}"] / seconds[""])
-    return ratios
+    seconds = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        finitude.watch(model, optimizer, runs=folder, verify=f"every={every}", quiet=True),
+    ):
+        for _ in range(every * (rounds + 1)):
+            began = time.perf_counter()
+            optimizer.zero_grad()
+            model(x).pow(2).mean().backward()
+            optimizer.step()
+            seconds.append(time.perf_counter() - began)
+    seconds = seconds[every:]  # the first round makes much for the first time
+    usual = statistics.median(seconds)
+    extra = [sum(seconds[i : i + every]) / usual - every for i in range(0, len(seconds), every)]
+    return statistics.median(extra), extra
 
 
 def main():
     parser = argparse.ArgumentParser(prog="bench.verify")
     parser.add_argument("--flips", type=int, default=300)
     parser.add_argument("--healthy", type=int, default=100_000)
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", default=str(ROOT / "docs/verify.md"))
     options = parser.parse_args()
     table, missed = programs.tried(options.flips, options.seed)
     steps, mismatches, operators = healthy(options.healthy) if options.healthy else (0, 0, [])
-    ratios = cost(options.pairs) if options.pairs else []
+    extra, each = cost(options.rounds) if options.rounds else (0.0, [])
     lines = [
-        f"`python -m bench.verify --flips {options.flips} --healthy {options.healthy} --pairs {options.pairs} "
+        f"`python -m bench.verify --flips {options.flips} --healthy {options.healthy} --rounds {options.rounds} "
         f"--seed {options.seed}`, {datetime.date.today()}, {os.cpu_count()} cores, torch {torch.__version__}.",
         "",
         "| a bit changed in | finite steps | found | named right | NaN or Inf: an alarm |",
@@ -87,12 +83,11 @@ def main():
         f"Healthy steps verified: {steps}; reported: {mismatches}"
         + (f"; operators that differ between plays: {', '.join(operators)}." if operators else "."),
     ]
-    if ratios:
+    if each:
         lines += [
             "",
-            f"Cost of `--verify every=200`, {len(ratios)} pairs of blocks of 200 steps in one process, interleaved: "
-            f"median {(statistics.median(ratios) - 1) * 100:+.2f} % of the time, from "
-            f"{(min(ratios) - 1) * 100:+.2f} % to {(max(ratios) - 1) * 100:+.2f} %.",
+            f"Cost of a verified step, the median of {len(each)} rounds: {extra:.2f} steps, so {extra / 2:.2f} % of the "
+            f"time with `--verify every=200`; from {min(each):.2f} to {max(each):.2f} steps.",
         ]
     out = pathlib.Path(options.out)
     head, dashes, _ = out.read_text().partition("\n---\n") if out.exists() else ("", "\n---\n", "")

@@ -86,7 +86,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, zero()); }
   c10::Device exchangeDevice(c10::Device) const override { return zero(); }
   c10::Device getDevice() const override { return zero(); }
-  static c10::Stream numbered(c10::StreamId id) { return {c10::Stream::UNSAFE, zero(), id}; }
+  static c10::Stream numbered(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, zero(), id); }
   c10::Stream getStream(c10::Device) const noexcept override { return numbered(current); }
   c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return getNewStream(zero(), 0); }
   c10::Stream getNewStream(c10::Device, int) const override {
