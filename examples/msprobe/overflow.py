@@ -28,7 +28,7 @@ torch.manual_seed(1)
 net = Net()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 for step in range(4):
-    x = torch.randn(2, 8, 16) * (1 + 2 * step)
+    x = torch.randn(2, 8, 16) * (1 + 0.75 * step)
     loss = net(x * 2).square().mean()
     optimizer.zero_grad()
     loss.backward()
