@@ -13,6 +13,8 @@ set(FINITUDE_ALONE
   explain/rules/corrupted_state.cpp explain/rules/learning_rate.cpp explain/rules/negative_domain.cpp
   show/mutation_test.cpp show/page_document.cpp show/problem.cpp
   show/terminal.cpp
+  explain/stream_race.cpp
+  observe/stream_order.cpp observe/stream_order_test.cpp observe/stream_watch_torch.cpp
   observe/tape_recorder_torch.cpp observe/tracer_torch.cpp replay/replay_values_torch.cpp
   pyhost/meter.cpp
   gate/dropped_torch.cpp gate/hooks_torch.cpp gate/requested_gradients_torch.cpp gate/shared_gradients_torch.cpp

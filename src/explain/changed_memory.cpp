@@ -98,6 +98,16 @@ std::vector<Experiment> owner_lines(const record::Trace& trace, const std::optio
 
 }  // namespace
 
+record::OpId outermost(const record::Trace& trace, record::OpId id) {
+  while (id < trace.ops.size() && trace.ops[id].parent < id) id = trace.ops[id].parent;
+  return id;
+}
+
+std::string call_words(const record::Trace& trace, record::OpId id) {
+  const record::Op& op = trace.ops[id];
+  return op.name + at_line(trace, op);
+}
+
 std::string with_commas(std::uint64_t value) {
   std::string digits = std::to_string(value);
   for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)

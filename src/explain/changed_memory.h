@@ -12,6 +12,10 @@ namespace finitude::explain {
 
 std::string with_commas(std::uint64_t value);  // "8,192"
 
+// The call of the program's that an op runs within, or itself.
+record::OpId outermost(const record::Trace& trace, record::OpId id);
+std::string call_words(const record::Trace& trace, record::OpId id);  // "aten::add at train.py:9"
+
 // "2,048 bytes changed between writer and reader (bytes 0 to 2,047 of 8,192, ...": of an op named record::kUnseenWrite.
 std::string changed_bytes(const record::Op& change);
 

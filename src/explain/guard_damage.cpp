@@ -13,16 +13,6 @@ using record::GuardDamage;
 using record::kNone;
 using record::OpId;
 
-OpId outermost(const record::Trace& trace, OpId id) {
-  while (id < trace.ops.size() && trace.ops[id].parent < id) id = trace.ops[id].parent;
-  return id;
-}
-
-std::string call_words(const record::Trace& trace, OpId id) {
-  const record::Op& op = trace.ops[id];
-  return op.name + at_line(trace, op);
-}
-
 // "the result of aten::layer_norm at train.py:9 (2,048 bytes)".
 std::string damaged_owner(const record::Trace& trace, const GuardDamage& damage) {
   const std::string size = " (" + with_commas(damage.size_bytes) + " bytes)";

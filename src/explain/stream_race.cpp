@@ -12,15 +12,8 @@ using record::kNone;
 using record::OpId;
 using record::StreamRace;
 
-OpId outermost(const record::Trace& trace, OpId id) {
-  while (id < trace.ops.size() && trace.ops[id].parent < id) id = trace.ops[id].parent;
-  return id;
-}
-
-std::string call_words(const record::Trace& trace, OpId id) {
-  if (id >= trace.ops.size()) return "an operation before this step";
-  const record::Op& op = trace.ops[outermost(trace, id)];
-  return op.name + at_line(trace, op);
+std::string call_of(const record::Trace& trace, OpId id) {
+  return id < trace.ops.size() ? call_words(trace, outermost(trace, id)) : "an operation before this step";
 }
 
 std::string stream_words(std::uint64_t stream) {
@@ -47,20 +40,21 @@ std::optional<Finding> finding_of_races(const std::vector<StreamRace>& races, co
   Finding finding;
   finding.cause_class = "memory-corruption";
   finding.confidence = "likely";
-  finding.text = memory_words(trace, race) + ": " + call_words(trace, race.first) +
+  finding.text = memory_words(trace, race) + ": " + call_of(trace, race.first) +
                  (race.first_writes ? " writes it on " : " reads it on ") + stream_words(race.first_stream);
   if (is_reused) {
     finding.text += ", it was given back";
-    if (race.given_back < trace.ops.size()) finding.text += " in " + call_words(trace, race.given_back);
+    if (race.given_back < trace.ops.size()) finding.text += " in " + call_of(trace, race.given_back);
     finding.text += " and handed out again";
   }
   finding.text += is_reused ? ", and " : "; ";
-  finding.text += call_words(trace, race.second) + (race.second_writes ? " writes it on " : " reads it on ") +
+  finding.text += call_of(trace, race.second) + (race.second_writes ? " writes it on " : " reads it on ") +
                   stream_words(race.second_stream) + "; no event and no wait of the host orders the two";
-  finding.fix_text = is_reused ? "call record_stream() of the tensor with the stream that still uses it, before the last "
-                                 "reference to it goes"
-                               : "let the second stream wait for the first one before it uses the memory: "
-                                 "stream.wait_stream(other), or an event";
+  finding.fix_text = is_reused
+                         ? "call record_stream() of the tensor with the stream that still uses it, before the last "
+                           "reference to it goes"
+                         : "let the second stream wait for the first one before it uses the memory: "
+                           "stream.wait_stream(other), or an event";
   if (race.second < trace.ops.size()) {
     finding.born_in = outermost(trace, race.second);
     mend_at(trace, trace.ops[finding.born_in], &finding);

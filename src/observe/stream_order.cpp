@@ -7,7 +7,7 @@
 namespace finitude::observe {
 namespace {
 
-constexpr std::size_t kMostUses = 256;      // that are kept of one memory
+constexpr std::size_t kMostUses = 256;       // that are kept of one memory
 constexpr std::size_t kMostReturned = 4096;  // uses of memory that was given back
 constexpr std::size_t kMostRaces = 64;
 

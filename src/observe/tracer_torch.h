@@ -51,7 +51,7 @@ class Tracer {
   bool on() const { return sink_.on(); }
   std::size_t num_ops() const { return sink_.num_ops(); }
   std::uint64_t number() const { return sink_.generation(); }  // of the trace at hand
-  bool is_whole() const { return sink_.dropped() == 0; }  // nothing is missing from the trace at hand
+  bool is_whole() const { return sink_.dropped() == 0; }       // nothing is missing from the trace at hand
 
   // The values of the step as it begins (their memory is scanned later, when an op reads it).
   void name_storage(const c10::TensorImpl& tensor, record::Origin origin, const std::string& name);

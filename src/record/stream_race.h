@@ -12,7 +12,7 @@ struct StreamRace {
   // stream may not be done with it (a missing record_stream).
   enum Kind : std::uint8_t { kUse, kReuse };
   Kind kind = kUse;
-  std::uint64_t address = 0, size_bytes = 0;         // of the memory that the second one uses
+  std::uint64_t address = 0, size_bytes = 0;          // of the memory that the second one uses
   std::uint64_t first_stream = 0, second_stream = 0;  // as the device calls them; 0: the default one
   bool first_writes = false, second_writes = false;   // else it reads
   OpId first = kNone, second = kNone;                 // of the trace of that time; kNone: outside of it

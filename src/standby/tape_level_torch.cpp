@@ -37,8 +37,8 @@ struct TapeLevel {
   bool records_next = false;        // the window after the step that is about to be applied is recorded
   bool verifies_step = false;       // that step is to be recorded by itself, as its window was verified
   std::optional<std::uint32_t> recorded_step;  // ordinal of the optimizer whose step is being recorded so
-  bool is_over = false;             // a step inside backward was applied: the next tape begins when that ends
-  RngState generators;              // as the tape began with them
+  bool is_over = false;  // a step inside backward was applied: the next tape begins when that ends
+  RngState generators;   // as the tape began with them
 };
 
 base::Immortal<TapeLevel> the_level;

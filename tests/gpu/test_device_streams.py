@@ -92,11 +92,15 @@ def test_memory_handed_out_while_the_other_stream_uses_it(tmp_path, begin, marke
     cause, line = cause_of(tmp_path, begin, GIVEN_BACK, marker)
     assert cause["class"] == "memory-corruption", cause
     said = f"aten::add at train.py:{line['y = h']} reads it on stream 0x1, it was given back"
-    assert said in cause["text"] and f"at train.py:{line['other =']} writes it on the default stream" in cause["text"], cause
+    assert (
+        said in cause["text"] and f"at train.py:{line['other =']} writes it on the default stream" in cause["text"]
+    ), cause
 
 
 @pytest.mark.parametrize(
-    "body", [BEFORE_ITS_EVENT + ITS_EVENT, GIVEN_BACK.replace("# said", "shift.record_stream(side)")], ids=["event", "record_stream"]
+    "body",
+    [BEFORE_ITS_EVENT + ITS_EVENT, GIVEN_BACK.replace("# said", "shift.record_stream(side)")],
+    ids=["event", "record_stream"],
 )
 def test_ordered_streams_are_no_cause(tmp_path, begin, body, marker):
     cause, _ = cause_of(tmp_path, begin, body, marker)

@@ -91,7 +91,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return getNewStream(zero(), 0); }
   c10::Stream getNewStream(c10::Device, int) const override {
     const c10::StreamId id = ++streams;
-    report([&](const auto& to) { to.trace_gpu_stream_creation(c10::DeviceType::CUDA, static_cast<std::uintptr_t>(id)); });
+    report(
+        [&](const auto& to) { to.trace_gpu_stream_creation(c10::DeviceType::CUDA, static_cast<std::uintptr_t>(id)); });
     return numbered(id);
   }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
