@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compare/part_grid.h"
+#include "finitude/scan.h"
 
 namespace finitude::compare {
 namespace {
@@ -273,6 +274,7 @@ class Joiner {
   // Parts of a DTensor: each says where it begins; of a sum over ranks the values are needed.
   std::optional<RecordValue> join_placed(const std::vector<Part>& parts) {
     const RecordValue& like = *parts[0].value;
+    if (like.is_partial) return summed(parts);
     std::vector<Part> distinct;
     std::vector<Shape> begins;
     std::uint64_t covered = 0;
@@ -300,6 +302,39 @@ class Joiner {
       return std::nullopt;
     }
     return distinct.size() == 1 ? kept(distinct[0]) : assembled(distinct, begins, like.full_shape);
+  }
+
+  // The sum over ranks, in float64. Ranks with the same bits may be replicas of a summand: how many are to be added is
+  // not known then.
+  std::optional<RecordValue> summed(const std::vector<Part>& parts) {
+    const RecordValue& like = *parts[0].value;
+    const std::uint64_t elements = elements_of(like.full_shape);
+    const std::size_t width = info(like.element.number).size_bytes;
+    bool is_sum = is_float(like.element.number) && like.element.reals == 1 && parts.size() == ranks_.size() &&
+                  parts.size() > 1 && elements <= kMostJoinedBytes / sizeof(double);
+    std::vector<double> total(is_sum ? static_cast<std::size_t>(elements) : 0, 0.0);
+    for (std::size_t i = 0; is_sum && i < parts.size(); ++i) {
+      const RecordValue& v = *parts[i].value;
+      std::string bytes;
+      is_sum = v.is_partial && v.shape == like.full_shape && v.full_shape == like.full_shape &&
+               v.element.dtype == like.element.dtype && parts[i].values->read(v, &bytes) &&
+               bytes.size() == total.size() * width &&
+               std::none_of(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(i),
+                            [&](const Part& other) { return has_same_bits(*other.value, v); });
+      for (std::size_t e = 0; is_sum && e < total.size(); ++e) total[e] += decode(bytes.data(), v.element.number, e);
+    }
+    if (!is_sum) {
+      ++out_.counts.unjoined;
+      return std::nullopt;
+    }
+    ++out_.counts.joined;
+    RecordValue value = like;
+    value.shape = like.full_shape;
+    value.checksum.clear();
+    value.element = element_of_name("float64");
+    value.health = sense::full_scan(total.data(), total.size(), sense::DType::kFloat64);
+    hold(&value, std::string(reinterpret_cast<const char*>(total.data()), total.size() * sizeof(double)));
+    return value;
   }
 
   // A value as one rank has it, with its content under a name of its own.

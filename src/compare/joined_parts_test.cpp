@@ -105,6 +105,29 @@ TEST(JoinedParts, PartsThatLeaveAGapAreNotCompared) {
   }
 }
 
+TEST(JoinedParts, SummandsOfRanksAreAdded) {
+  const Dump first = Rank().call("Net.down", {1, 2}, {2}).placed({2}, {}, true);
+  const Dump second = Rank().call("Net.down", {0.5, -3}, {2}).placed({2}, {}, true);
+  const Dump whole = Rank().call("Net.down", {1.5, -1}, {2});
+  const JoinedSides sides = join_parts({first, second}, {whole}, kNoMap);
+  const RecordValue& sum = record_of(sides.a.dump, "Net.down")->outputs[0];
+  std::string bytes;
+  ASSERT_TRUE(sides.a.dump.values.read(sum, &bytes));
+  EXPECT_EQ(decode(bytes.data(), sum.element.number, 0), 1.5);
+  EXPECT_EQ(decode(bytes.data(), sum.element.number, 1), -1);
+  EXPECT_EQ(sides.a.counts.joined, 1U);
+  EXPECT_DOUBLE_EQ(sum.health.sum_sq, 3.25);
+  EXPECT_DOUBLE_EQ(sum.health.absmax, 1.5);
+}
+
+TEST(JoinedParts, SummandsThatMayBeReplicasAreNotAdded) {
+  const Dump first = Rank().call("Net.down", {1, 2}, {2}).placed({2}, {}, true);
+  const Dump second = Rank().call("Net.down", {3, 4}, {2}).placed({2}, {}, true);
+  const JoinedSides sides = join_parts({first, second, first, second}, {first}, kNoMap);
+  EXPECT_EQ(sides.a.counts.unjoined, 1U);
+  EXPECT_TRUE(record_of(sides.a.dump, "Net.down")->outputs.empty());
+}
+
 TEST(JoinedParts, ReplicasOfAPartCountOnce) {  // two replicas of two columns
   const Dump whole = Rank().call("Net.up", {1, 2, 3, 4}, {2, 2});
   const Dump left = Rank().call("Net.up", {1, 3}, {2, 1}), right = Rank().call("Net.up", {2, 4}, {2, 1});
