@@ -6,9 +6,9 @@ import shlex
 import shutil
 
 import pytest
+from test_diff_of_dumps import probe_of
 
 import helpers
-from test_diff_of_dumps import probe_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow

@@ -43,8 +43,10 @@ def place(tensor: Tensor) -> dict[str, Any]:
         return {}
     placements: Any = tensor.placements  # type: ignore[attr-defined]
     found: dict[str, Any] = {"full_shape": list(tensor.shape)}
-    if any(placement.is_partial() for placement in placements):
-        return {**found, "is_partial": True}
+    partial = [placement for placement in placements if placement.is_partial()]
+    if partial:  # others are means, largest values or norms
+        is_sum = all(type(one).__name__ == "Partial" and getattr(one, "reduce_op", "") == "sum" for one in partial)
+        return {**found, "is_partial": True} if is_sum else found
     try:
         shape, begins = utils.compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
     except (AttributeError, TypeError, NotImplementedError):
