@@ -230,8 +230,7 @@ def watch(
         on_event: a function that is called with each event (a dictionary, as in events.jsonl), in a thread of
             Finitude's, after the event is on disk and not while a bad step is being explained; or a command, which
             gets the event as JSON on standard input, or an address of http or https, to which it is sent (none).
-        dump: "statistics" of each operator, "checksums" or "tensors" of each module, written to the folder of the run
-            for chosen steps (none).
+        dump: "statistics" of each operator, "checksums" or "tensors" of each module, for chosen steps (none).
         dump_steps: which steps: "10", "10-20", "every=100", "next=3", with commas ("every=100").
         dump_only: what of them: "module=encoder.*,op=mm,phase=backward,rank=0,micro-batch=0" (all; docs/dump.md).
         dump_mb: size in MB of all dumps of a process; 0: no limit (1024).
@@ -410,8 +409,7 @@ def metrics() -> dict[str, Any]:
     counters = _native.counters()
     # Of this watch: ordinals continue where those of an earlier watch of the process ended.
     ordinals = [row[0] for row in _native.open_drops()]
-    steps = ((_native.ring_steps(ordinal)[-1:], ordinal) for ordinal in ordinals)
-    known = ((found[0], ordinal) for found, ordinal in steps if found)
+    known = ((found[-1], ordinal) for ordinal in ordinals if (found := _native.ring_steps(ordinal)))
     newest, of = max(known, key=lambda one: one[0][0], default=((None,) * 4, -1))
     figures = _native.step_figures(of, newest[2]) if newest[2] is not None else (math.nan,) * 3
     return {

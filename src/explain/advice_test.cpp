@@ -308,5 +308,16 @@ TEST(Advice, NamesNothingThatFailsItself) {
   EXPECT_EQ(log.explained().fix_text.find("xlogy"), std::string::npos);
 }
 
+TEST(Fix, MissingArgumentIsSkipped) {
+  TraceBuilder b;
+  b.born(b.op("aten::neg", {{"self", b.tensor({1})}}, {b.tensor({kInf})}));
+  const Evidence evidence = b.evidence();
+  const Scene scene(evidence);
+  Finding finding;
+  Edits(scene).replaced("other", 0, 1).at_least("self", 0.5).into(finding);
+  ASSERT_EQ(finding.edits.size(), 1u);
+  EXPECT_EQ(finding.edits[0].arg, "self");
+}
+
 }  // namespace
 }  // namespace finitude::explain

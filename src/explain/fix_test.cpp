@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "explain/edits.h"
 #include "explain/trace_builder.h"
 
 namespace finitude::explain {
@@ -437,17 +436,6 @@ TEST(Fix, ABackwardBirthIsMendedInForward) {
   ASSERT_FALSE(finding.edits.empty());
   EXPECT_EQ(finding.edits.front().ops, std::vector<record::OpId>{forward});
   EXPECT_EQ(finding.edits.back().kind, Edit::Kind::kLeaveOut);
-}
-
-TEST(Fix, MissingArgumentIsSkipped) {
-  TraceBuilder b;
-  b.born(b.op("aten::neg", {{"self", b.tensor({1})}}, {b.tensor({kInf})}));
-  const Evidence evidence = b.evidence();
-  const Scene scene(evidence);
-  Finding finding;
-  Edits(scene).replaced("other", 0, 1).at_least("self", 0.5).into(finding);
-  ASSERT_EQ(finding.edits.size(), 1u);
-  EXPECT_EQ(finding.edits[0].arg, "self");
 }
 
 }  // namespace
