@@ -114,11 +114,7 @@ TEST(Fix, QuotientOfZerosGetsItsNonzeroLimit) {
   for (const auto none :
        {+[](double v) { return std::fabs(v) / v; }, +[](double v) { return 1 / v; }, +[](double) { return 0.0; }})
     EXPECT_EQ(fix_of(none).fix_tried, "edit 0");
-  // A limit of one zero that is made of this step's values is no constant to write into the line.
-  const Finding of_values = fix_of([](double) { return 0.2312; });
-  EXPECT_NE(of_values.text.find("tends to 0.231"), std::string::npos) << of_values.text;
-  EXPECT_EQ(of_values.fix_tried, "edit 0");
-  EXPECT_EQ(fix_of([](double) { return 1.0 / 3; }).fix_edit->kind, Edit::Kind::kLeaveOut);
+  EXPECT_EQ(fix_of([](double) { return 0.2312; }).fix_tried, "edit 0");  // of this step's values: no constant
 }
 
 TEST(Fix, TextNamingAnotherWaySaysWhatWasTried) {
