@@ -63,6 +63,7 @@ explain::StepHistory history_from(const std::string& text) {
     if (value.is_number()) h.param_absmax.push_back(value.get<double>());
   }
   h.lr_now = as_double(j, "lr_now", 0);
+  h.lr_least = as_double(j, "lr_least", 0);
   h.half_parameters = j.value("half_parameters", false);
   h.scaler_active = j.value("scaler_active", false);
   h.scale = as_double(j, "scale", 0);

@@ -66,7 +66,8 @@ struct Finding {
 // What the run knows besides the trace.
 struct StepHistory {  // oldest first, at most the last 32 good steps before the alarm
   std::vector<double> loss, grad_absmax, param_absmax, learning_rate;
-  double lr_now = 0;  // of the first group; NaN possible
+  double lr_now = 0;    // of the group with the largest; NaN possible. learning_rate is of the first group
+  double lr_least = 0;  // of the group with the smallest, where those of groups differ; else 0
   bool half_parameters = false;
   bool scaler_active = false;
   double scale = 0;

@@ -187,6 +187,8 @@ std::optional<WeightGrowth> grown_in_few_steps(const StepHistory& history, const
 }
 
 std::string rates_of(const StepHistory& history, std::size_t steps) {
+  if (history.lr_least > 0 && history.lr_now > history.lr_least)  // what is kept of earlier steps is one group's
+    return " at learning rates from " + figure(history.lr_least) + " to " + figure(history.lr_now);
   // What the optimizer is set to now has moved no weight yet.
   const auto& all = history.learning_rate;
   if (all.empty()) return history.lr_now > 0 ? " at a learning rate of " + figure(history.lr_now) : "";

@@ -339,6 +339,8 @@ TEST(LearningRate, NotANumberAndExplosion) {
   b.history.learning_rate = {.1, .3, .4};  // the steps that were taken; 0.5 is set, and has moved nothing
   EXPECT_NE(reported().find("over the last 2 steps, weights 1 to 400000 at learning rates from 0.3 to 0.4; "),
             std::string::npos);
+  b.history.lr_least = 0.01;  // of another group
+  EXPECT_NE(reported().find(" at learning rates from 0.01 to 0.5; "), std::string::npos);
   b.history.param_absmax = {1, 1, 1};  // the loss grew, the weights did not: the data did
   EXPECT_FALSE(b.speaks("learning-rate"));
 }

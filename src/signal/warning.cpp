@@ -130,6 +130,8 @@ std::string in_words(const Warning& w, const std::string& name, const std::strin
       text += " grew " + figure(w.to / w.from) + "-fold" + since + ", by " + figure(w.factor) + " a step" + range;
       if (is_weight)
         text += w.is_widespread ? ", and most others grew as much" : "";
+      else if (w.parameter != kNoParameter && w.of == Quantity::kLoss)
+        text += w.is_widespread ? ", with most gradients" : ", with the gradient of " + name;
       else if (w.parameter != kNoParameter)
         text += w.is_widespread ? ", in most parameters" : ", most in " + name;
       text += rate;

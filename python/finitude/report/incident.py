@@ -292,6 +292,7 @@ class Analysis:
         group = max(
             optimizer.param_groups, key=lambda group: hyperparameters.number(group.get("lr")) or 0.0, default={}
         )
+        rates = {hyperparameters.number(one.get("lr")) or 0.0 for one in optimizer.param_groups}
         scaler = self._scaling.scaler
         start = max(self._started_with.get(id(optimizer), {}).values(), default=0.0)
         return json.dumps(
@@ -302,6 +303,7 @@ class Analysis:
                     if start > 0
                     else [],
                     "lr_now": hyperparameters.number(group.get("lr")) or 0.0,
+                    "lr_least": min(rates) if len(rates) > 1 else 0.0,
                     "optimizer": type(optimizer).__name__,
                     "optimizer_eps": hyperparameters.number(group.get("eps")) or 0.0,
                     "half_parameters": any(
