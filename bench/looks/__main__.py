@@ -46,9 +46,10 @@ def stored_looks(folder):
 
 def times_of(kind, steps):
     """Seconds of each step, watched."""
-    import finitude
     import torch
     from bench.overhead import models
+
+    import finitude
 
     torch.set_num_threads(1)
     job = models.Job(kind, "adamw", loader=False)

@@ -88,8 +88,7 @@ class Watch:
 
     def close(self) -> None:
         """Writes the reports and takes every hook out. The second call does nothing, nor does that of a handle
-        to a
-        watch that was on before."""
+        to a watch that was on before."""
         if not self._owner or native_callbacks.session is not self._session:
             return
         self._session.ending.end()
@@ -407,8 +406,7 @@ def metrics() -> dict[str, Any]:
     if session is None:
         return {}
     counters = _native.counters()
-    # Of this watch: ordinals continue where those of an earlier watch of the process ended.
-    ordinals = [row[0] for row in _native.open_drops()]
+    ordinals = [row[0] for row in _native.open_drops()]  # of this watch: those of an earlier one are others
     known = ((found[-1], ordinal) for ordinal in ordinals if (found := _native.ring_steps(ordinal)))
     newest, of = max(known, key=lambda one: one[0][0], default=((None,) * 4, -1))
     figures = _native.step_figures(of, newest[2]) if newest[2] is not None else (math.nan,) * 3

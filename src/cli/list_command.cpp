@@ -110,7 +110,8 @@ json last_good_so_far(const std::string& folder) {
   std::istringstream lines(bytes);
   for (std::string line; std::getline(lines, line);) {
     json event;
-    const bool may_count = line.find("\"checkpoint\"") != std::string::npos || line.find("\"growth\"") != std::string::npos;
+    const bool may_count =
+        line.find("\"checkpoint\"") != std::string::npos || line.find("\"growth\"") != std::string::npos;
     if (!may_count || !show::parse_json(line, event).empty() || !event.is_object()) continue;
     const auto whole = [&](const char* key) {
       const json number = event.value(key, json());

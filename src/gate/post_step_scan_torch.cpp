@@ -143,7 +143,8 @@ void SliceScan::visit(PyObject* parameter) {
       const std::optional<sense::Quick> seen = read(t, first, last);
       bad_ = seen && seen->bad;
       const bool same_shape = t.dim() == p.dim();  // a step count of a parameter of one element has none
-      if (seen && !bad_ && same_shape) weight.state_absmax = std::max(weight.state_absmax, static_cast<float>(seen->absmax));
+      if (seen && !bad_ && same_shape)
+        weight.state_absmax = std::max(weight.state_absmax, static_cast<float>(seen->absmax));
     } else if (first == 0) {
       bad_ = is_bad(t);  // a step count, a factored moment
     }

@@ -127,7 +127,7 @@ struct OptimizerEntry : WindowState {
   // What the slices of the pass under way (post_step_scan_torch.h) have found of each parameter, in order; whole once a
   // pass has ended, and until the next one begins.
   std::vector<ReadWeight> weights;
-  std::uint32_t passes = 0;       // that have ended
+  std::uint32_t passes = 0;  // that have ended
   // Of the parameters whose part of the pass began with step `sampled_at`; and of those of the step being judged.
   std::vector<WeightSample> samples, next_samples;
   std::uint64_t sampled_at = 0;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint64_t kWindows = 100;      // that are looked at
 constexpr std::uint64_t kCalibration = 100;  // windows in which a scaler may look for its scale
-constexpr std::uint64_t kAgainDrops = 10;   // times what was warned of last
+constexpr std::uint64_t kAgainDrops = 10;    // times what was warned of last
 
 }  // namespace
 

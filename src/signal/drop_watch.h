@@ -27,7 +27,7 @@ class DropWatch {
   std::array<Drop, 100> last_{};  // a ring of as many as there are windows in a look
   std::uint64_t drops_ = 0;       // that were put there
   std::uint64_t windows_ = 0;
-  std::uint64_t next_ = kMany;    // drops that are worth a warning
+  std::uint64_t next_ = kMany;  // drops that are worth a warning
 };
 
 }  // namespace finitude::signal

@@ -27,9 +27,9 @@ enum class What : std::uint8_t {
   kAttention,
   kDropped
 };
-inline constexpr What kAllWhats[] = {What::kGrowth,   What::kSpike,          What::kVanishing,      What::kScale,
-                                     What::kDead,     What::kClipping,       What::kNorm,           What::kNoLearning,
-                                     What::kHeadroom, What::kVanishingDepth, What::kExplodingDepth, What::kLogits,
+inline constexpr What kAllWhats[] = {What::kGrowth,    What::kSpike,          What::kVanishing,      What::kScale,
+                                     What::kDead,      What::kClipping,       What::kNorm,           What::kNoLearning,
+                                     What::kHeadroom,  What::kVanishingDepth, What::kExplodingDepth, What::kLogits,
                                      What::kAttention, What::kDropped};
 // "growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning", "headroom", "vanishing-depth",
 // "exploding-depth", "logits", "attention", "dropped".
@@ -46,7 +46,7 @@ struct Warning {
   Quantity of = Quantity::kGradient;
   std::uint32_t parameter = kNoParameter;       // index of the one concerned, or of the one that grew most
   std::uint32_t last_parameter = kNoParameter;  // of a depth: the last matrix, `parameter` is the first
-  std::uint32_t layers = 0;  // of a depth: matrices; of dropped steps: how many a GradScaler skipped
+  std::uint32_t layers = 0;                     // of a depth: matrices; of dropped steps: how many a GradScaler skipped
   bool is_widespread = false;                   // most of the others grew about as much
   std::uint64_t step = 0, since = 0;
   // Of the quantity, or of the loss scale; of clipping, norm and headroom: the limit, and the norm or magnitude; of a

@@ -16,7 +16,7 @@ constexpr std::size_t kMostNodes = 20'000;
 // Addresses, which are compared only.
 struct Casts {
   std::unordered_set<const c10::TensorImpl*> in_half, next;  // of the last step that was looked at; of this one
-  std::unordered_set<const torch::autograd::Node*> seen;  // of one walk
+  std::unordered_set<const torch::autograd::Node*> seen;     // of one walk
   std::vector<const torch::autograd::Node*> todo;
   std::uint64_t number = 0;
 };
@@ -59,7 +59,9 @@ void look_at_casts(const at::Tensor& root) {
   }
 }
 
-bool is_computed_in_half(const c10::TensorImpl& parameter) noexcept { return (*the_casts).in_half.contains(&parameter); }
+bool is_computed_in_half(const c10::TensorImpl& parameter) noexcept {
+  return (*the_casts).in_half.contains(&parameter);
+}
 
 std::uint64_t casts_seen() noexcept { return (*the_casts).number; }
 

@@ -48,8 +48,8 @@ struct Watches {
   signal::DropWatch drops{};
   signal::ReachWatch logits{signal::What::kLogits}, attention{signal::What::kAttention};
   Shapes shapes{};
-  std::uint32_t passes = 0;             // over the weights, that have been looked at
-  std::uint64_t handled = 0, skips = 0;  // of the counters of the process, at the last step
+  std::uint32_t passes = 0;               // over the weights, that have been looked at
+  std::uint64_t handled = 0, skips = 0;   // of the counters of the process, at the last step
   std::vector<signal::Warning> others{};  // than those of `steps`
 };
 
@@ -96,8 +96,8 @@ double limit_of(at::ScalarType type) {
 void look_at_shapes(const OptimizerEntry& entry, bool has_scaler, Shapes* shapes) {
   const std::size_t count = entry.marks.size();
   if (shapes->limits.size() != count || shapes->casts != casts_seen()) {
-    *shapes = {std::vector<double>(count, 0.0), std::vector<std::uint8_t>(count, 0), std::vector<std::uint8_t>(count, 0),
-               std::numeric_limits<double>::max(), casts_seen()};
+    *shapes = {std::vector<double>(count, 0.0), std::vector<std::uint8_t>(count, 0),
+               std::vector<std::uint8_t>(count, 0), std::numeric_limits<double>::max(), casts_seen()};
     for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
       if (index >= count || !THPVariable_Check(p)) return;
       const at::Tensor& parameter = THPVariable_Unpack(p);
@@ -109,7 +109,8 @@ void look_at_shapes(const OptimizerEntry& entry, bool has_scaler, Shapes* shapes
   for (std::size_t i = 0; i < count; ++i) {
     const c10::TensorImpl* grad = entry.marks[i].grad;
     if (grad == nullptr || shapes->limits[i] != 0) continue;
-    shapes->limits[i] = shapes->is_narrowed[i] ? limit_of(at::ScalarType::Half) : limit_of(grad->dtype().toScalarType());
+    shapes->limits[i] =
+        shapes->is_narrowed[i] ? limit_of(at::ScalarType::Half) : limit_of(grad->dtype().toScalarType());
     if (shapes->limits[i] > 0) shapes->narrowest = std::min(shapes->narrowest, shapes->limits[i]);
   }
 }

@@ -33,14 +33,14 @@ struct Store {
     double gradient_norm = std::numeric_limits<double>::quiet_NaN();
     bool has_rates = false;  // its groups have had different learning rates
   };
-  std::unordered_map<std::uint32_t, Last> last;  // by ordinal
+  std::unordered_map<std::uint32_t, Last> last;         // by ordinal
   std::vector<float> gradients, weights, norms, parts;  // of the step being stored
   std::array<double, store::kMostGroups - 1> rates{};   // of its parameter groups after the first
-  std::vector<UsedBatch> used;                   // by it
-  std::vector<std::byte> ids;                    // of one of them
-  store::RowsWriter rows;                        // of all
-  std::uint32_t named_datasets = 0;              // whose names the writer has
-  std::vector<bool> named_tensors;               // by index
+  std::vector<UsedBatch> used;                          // by it
+  std::vector<std::byte> ids;                           // of one of them
+  store::RowsWriter rows;                               // of all
+  std::uint32_t named_datasets = 0;                     // whose names the writer has
+  std::vector<bool> named_tensors;                      // by index
   bool keeps_rows = true;
 };
 

@@ -164,9 +164,8 @@ void Database::add_values(std::vector<Kept>& all, const char* quantity, const St
 void Database::add_rates(Optimizer& optimizer, const StepRow& row, double time) {
   const std::size_t count = std::min(row.more_rates.size(), std::size(kRateNames));
   while (optimizer.rates.size() < count)
-    optimizer.rates.push_back({.series = Series(kOfOptimizer),
-                               .quantity = kRateNames[optimizer.rates.size()],
-                               .optimizer = row.optimizer});
+    optimizer.rates.push_back(
+        {.series = Series(kOfOptimizer), .quantity = kRateNames[optimizer.rates.size()], .optimizer = row.optimizer});
   for (std::size_t i = 0; i < count; ++i) add_value(optimizer.rates[i], row.step, time, row.more_rates[i]);
 }
 

@@ -90,8 +90,8 @@ class StepQueue {
     copy_in(head * 8, words, sizeof words);
     copy_in((head + kHead) * 8, rates.data(), rates.size_bytes());
     std::uint64_t at = (head + front) * 8;
-    for (const std::span<const float> some : {row.gradients, row.weights, has_parts ? row.parts : kNone,
-                                              has_norms ? row.norms : kNone}) {
+    for (const std::span<const float> some :
+         {row.gradients, row.weights, has_parts ? row.parts : kNone, has_norms ? row.norms : kNone}) {
       copy_in(at, some.data(), some.size_bytes());
       at += some.size_bytes();
     }

@@ -122,7 +122,10 @@ def test_an_explosion_of_four_steps_is_warned_of_before_its_alarm(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
     opt = torch.optim.SGD(model.parameters(), lr=5.0)
     x, y = torch.randn(64, 16), torch.randn(64, 1)
-    with finitude.watch(model, opt, on_alarm="raise", runs=str(tmp_path)) as watch, pytest.raises(finitude.NonFiniteError):
+    with (
+        finitude.watch(model, opt, on_alarm="raise", runs=str(tmp_path)) as watch,
+        pytest.raises(finitude.NonFiniteError),
+    ):
         for _ in range(20):
             opt.zero_grad()
             (model(x) - y).pow(2).mean().backward()
@@ -161,7 +164,10 @@ def test_half_gradients_near_their_limit_are_noticed(tmp_path):
     assert (first["what"], first["name"]) == ("headroom", "0.weight"), first
     left = math.log(65504 / 10) / math.log(1.03) - first["step"]
     assert first["horizon"][0] <= left + 1 and left - 1 <= first["horizon"][1] and left > 50, (first, left)
-    assert first["evidence"]["from"] == 65504 and "bits below the largest number of the dtype it is computed in" in first["text"]
+    assert (
+        first["evidence"]["from"] == 65504
+        and "bits below the largest number of the dtype it is computed in" in first["text"]
+    )
 
 
 @pytest.mark.parametrize(("how", "limit"), [("autocast", 65504), ("cast", 65504), ("float32", None), ("scaled", None)])
