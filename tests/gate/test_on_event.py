@@ -213,11 +213,12 @@ def test_watch_takes_a_function_and_metrics_are_known(tmp_path):
             opt.step()
         found = finitude.metrics()
     assert finitude.metrics() == {}
-    with finitude.watch(model, opt):
+    second = torch.optim.SGD(model.parameters(), lr=0.1)
+    with finitude.watch(model, second):
         for i in range(2):
-            opt.zero_grad()
+            second.zero_grad()
             loss_of(batches[i]).backward()
-            opt.step()
+            second.step()
         again = finitude.metrics()
     assert again["step"] == 1 and again["loss"] > 0 and again["headroom_bits"] > 100, again
     print(found["step"], found["alarms"], found["warnings"], found["skips"], found["learning_rate"])
