@@ -220,6 +220,7 @@ std::string way_back_sentence(const Json& report, const Json& alarm) {
     return {};
   const std::string before = "from before the onset at step " + std::to_string(count(onset, "step"));
   const std::string in_place = "--on-alarm rollback --rollback-every N goes back in the running program";
+  if (!good.is_object() && count(onset, "step") == 0) return {};  // nothing is before the first step
   if (!good.is_object()) return "no checkpoint " + before + " is known; " + in_place;
   const std::string after = has_count(good, "step") ? ", of step " + std::to_string(count(good, "step")) : "";
   return "start from " + text(good, "checkpoint") + after + ", " + before +
