@@ -323,7 +323,8 @@ class Terminal {
       if (policy == "raise") hint = on_alarm("stop", "kStop") + " runs such a step again and names the cause";
       if (std::ranges::any_of(alarms, no_way_back))
         hint = "--level tape records the operators of every step, and explains such a one without running it again";
-      else if (policy == "stop" && !flag(alarms.back(), "harmless") && way_back_sentence(report_, alarms.back()).empty())
+      else if (policy == "stop" && !flag(alarms.back(), "harmless") &&
+               way_back_sentence(report_, alarms.back()).empty())
         hint = on_alarm("skip", "kSkip") + " continues without such a step, " + (of_cpp ? "kWarn" : "warn") +
                " applies it";
     }

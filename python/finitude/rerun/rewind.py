@@ -137,13 +137,13 @@ def _begin(step, tries, down, losses, holds):
                 return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
             if outcome in NOT_SO:
                 return False, way + NOT_SO[outcome]
-    held = [*ledger.written_between_steps(), *(() if jumps else params)] if holds else ()
+    written = [*ledger.written_between_steps(), *(() if jumps else params)] if holds else ()
     pending: Pending = {
         "alarm": alarm,
         "sinks": held,
         "expected": expected,
         "optimizer": optimizer,
-        "isolation": IsolatedRun(ledger, held),
+        "isolation": IsolatedRun(ledger, written),
         "grads": grads,
         "weights": weights,
         "left_out": left_out,
