@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Training {
+struct DroppingTraining {
   DropWatch watch;
   std::uint64_t step = 0;
   std::vector<Warning> warnings;
@@ -22,7 +22,7 @@ struct Training {
 };
 
 TEST(DropWatch, ATenthOfTheStepsIsSaidOnce) {
-  Training run;
+  DroppingTraining run;
   run.steps(200);
   for (int i = 0; i < 50; ++i) {
     run.steps(1, 1);
@@ -40,20 +40,20 @@ TEST(DropWatch, ATenthOfTheStepsIsSaidOnce) {
 }
 
 TEST(DropWatch, SaidAgainWhenTenfold) {
-  Training run;
+  DroppingTraining run;
   run.steps(10);
   run.steps(300, 1);
   ASSERT_EQ(run.warnings.size(), 2u);  // after 10 and 100 of them
 }
 
 TEST(DropWatch, AFewAndThoseOfACalibrationAreUsual) {
-  Training run;
+  DroppingTraining run;
   for (int i = 0; i < 50; ++i) {
     run.steps(1, 1);
     run.steps(19);
   }
   EXPECT_TRUE(run.warnings.empty());
-  Training scaled;
+  DroppingTraining scaled;
   scaled.steps(1, 0, 16);
   scaled.steps(2000);
   for (int i = 0; i < 10; ++i) {
@@ -64,7 +64,7 @@ TEST(DropWatch, AFewAndThoseOfACalibrationAreUsual) {
 }
 
 TEST(DropWatch, AScalerThatSkipsAllTheTimeIsSaid) {
-  Training run;
+  DroppingTraining run;
   run.steps(150);
   for (int i = 0; i < 20; ++i) {
     run.steps(1, 0, 1);

@@ -36,7 +36,7 @@ class Steps:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """kind "": nothing is dumped. with_operators: beside what modules do. with_stacks: each record names all frames.
+    """kind "": nothing is dumped. with_operators: in addition to what modules do. with_stacks: each record names all frames.
     only: for each key the values of which one has to fit."""
 
     kind: str = ""

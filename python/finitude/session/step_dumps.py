@@ -173,7 +173,7 @@ class StepDumps:
     # -- files ------------------------------------------------------------------------------------
 
     def _write_dump(self, step, records, values, operators=None):
-        """operators: for a file of their own, beside that of the modules."""
+        """operators: for a second file, next to that of the modules."""
         folder = self._report.run_directory()
         if folder is None:
             self.is_on = False
