@@ -33,7 +33,7 @@ record::OpId around_logdet(const Scene& s) {
 Finding of_singular(const Scene& s, const Spectrum& spectrum, sense::DType dtype) {
   std::string fix = "add a small multiple of the identity to the matrix (C + eps * I)";
   if (spectrum.rank_at_most > 0) fix += ", or use more samples than it has dimensions";
-  return finding(s, "degenerate-linalg", kScorePoint + 40,
+  return finding(s, "degenerate-linalg", kScoreOneMeaning,
                  "logdet: the sign is that of rounding, and it is negative: " + reported(spectrum, dtype), fix);
 }
 
