@@ -94,6 +94,7 @@ double limit_of(at::ScalarType type) {
 
 // Looked up when the number of parameters changes; the dtype where a gradient comes for the first time. GIL held.
 void look_at_shapes(const OptimizerEntry& entry, bool has_scaler, Shapes* shapes) {
+  if (!is_alive(entry)) return;  // a device may give its verdict later
   const std::size_t count = entry.marks.size();
   if (shapes->limits.size() != count || shapes->casts != casts_seen()) {
     *shapes = {std::vector<double>(count, 0.0), std::vector<std::uint8_t>(count, 0),

@@ -79,7 +79,8 @@ void add_micro_batches(const OptimizerEntry& entry, store::StepRow* row) {
 // From the step on in which they differ for the first time.
 void add_rates(const OptimizerEntry& entry, Store::Last* last, store::StepRow* row) {
   Store& s = *the_store;
-  const std::size_t count = ParamGroups(entry.self).more_lrs(s.rates.data(), s.rates.size());
+  // A device may give its verdict when the optimizer is gone.
+  const std::size_t count = !is_alive(entry) ? 0 : ParamGroups(entry.self).more_lrs(s.rates.data(), s.rates.size());
   const auto differs = [&](double rate) { return rate != row->learning_rate; };
   last->has_rates = last->has_rates || std::any_of(s.rates.begin(), s.rates.begin() + count, differs);
   if (last->has_rates) row->more_rates = std::span(s.rates).first(count);

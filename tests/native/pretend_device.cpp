@@ -41,8 +41,9 @@ struct Block {
   void* real;
   std::size_t size_bytes;
 };
-std::mutex lock;
-std::multimap<std::size_t, void*> spare;
+// Never destroyed: tensors are given back after the destructors of this library have run.
+std::mutex& lock = *new std::mutex;
+std::multimap<std::size_t, void*>& spare = *new std::multimap<std::size_t, void*>;
 
 std::uintptr_t far_of(const void* real) { return reinterpret_cast<std::uintptr_t>(real) + kFar; }
 
