@@ -113,9 +113,10 @@ def _explain(found, birth, written, of, name, tensor):
     fix = "write finite values at this line"
     if of == "gradient":
         text, fix = text + "; backward had left it finite", "write a finite gradient at this line, or none"
+    is_sticky = found["cause"]["class"] == "sticky-state"
     found["cause"] = {
         **found["cause"],
-        "class": "wrong-backward" if of == "gradient" else "corrupted-state",
+        "class": "wrong-backward" if of == "gradient" else "sticky-state" if is_sticky else "corrupted-state",
         "confidence": "likely",
         "text": text,
     }
