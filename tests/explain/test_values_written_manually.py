@@ -27,7 +27,7 @@ CASES = {
         "division-by-zero",
         "the denominator holds 1 zero",
     ),
-    "buffer, by NumPy": ("before", "model.scale.numpy()[0] = NAN", "sticky-state", "into scale"),
+    "buffer, by NumPy": ("before", "model.scale.numpy()[0] = NAN", "corrupted-state", "into scale"),
     "buffer": ("before", "model.scale.fill_(NAN)", "corrupted-state", "into scale"),
     "loss": ("at_loss", "loss.data.fill_(NAN)", "bad-data", "into the loss"),
 }

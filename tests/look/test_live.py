@@ -122,10 +122,12 @@ def test_metrics_take_a_bearer(live):
     assert 'finitude_step{run="20260101-000000-a-1",rank="0",optimizer="AdamW"} 19' in text
 
 
-def test_the_map_holds_every_parameter(live):
-    (found,) = json.loads(get(live, "/maps").read())
+def test_the_map_holds_every_parameter(tmp_path):
+    made_stores.run(tmp_path / "20260101-000000-a-1", steps=20, parameters=2, dtype="float32")
+    with serving(tmp_path) as live:
+        (found,) = json.loads(get(live, "/maps").read())
     assert found["optimizer"] == "AdamW"
-    for quantity in ("gradient_absmax", "weight_absmax"):  # this store has no update ratios
+    for quantity in document.MAPS:
         assert found[quantity]["names"] == ["layers.0.weight", "layers.0.bias"]
         assert (found[quantity]["first"], found[quantity]["last"]) == (0, 19)
 

@@ -36,8 +36,8 @@ class Steps:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """kind "": nothing is dumped. with_operators: in addition to what modules do. with_stacks: each record names all frames.
-    only: for each key the values of which one has to fit."""
+    """kind "": nothing is dumped. only: for each key the values of which one has to fit. with_operators: in addition to
+    what modules do. with_stacks: each record names all frames."""
 
     kind: str = ""
     steps: Steps = Steps((), ())
@@ -47,19 +47,17 @@ class Plan:
 
     def scope(self) -> tuple[str, str] | None:
         """The modules with which it begins and ends, in the order of their calls."""
-        found = next((values[-1] for key, values in self.only if key == "scope"), None)
-        if found is None:
-            return None
-        first, _, last = found.partition("..")
-        return first, last
+        first, is_there, last = self._value("scope").partition("..")
+        return (first, last) if is_there else None
 
     def rows(self) -> tuple[int, int] | None:
         """Of the first dimension: from the one up to before the other."""
-        found = next((values[-1] for key, values in self.only if key == "rows"), None)
-        if found is None:
-            return None
-        first, _, end = found.partition(":")
-        return int(first), int(end)
+        first, is_there, end = self._value("rows").partition(":")
+        return (int(first), int(end)) if is_there else None
+
+    def _value(self, key):
+        """Of a key that has one value; "" without one."""
+        return next((values[0] for k, values in self.only if k == key), "")
 
     def takes_rank(self, rank: int) -> bool:
         return all(key != "rank" or str(rank) in values for key, values in self.only)
@@ -85,7 +83,7 @@ class Scope:
 
     def begins(self, module: str) -> bool:
         """A call of it begins: is it inside?"""
-        if self._ends is not None and _fits("module", (self._ends[0],), {"module": module}):
+        if self._ends is not None and _is_module(self._ends[0], module):
             self._is_inside = True
         if self._is_inside:
             self._modules.add(module)
@@ -104,18 +102,21 @@ class Scope:
         """Of the operators of a step, in order, those inside; those of backward belong to the module they derive."""
         if self._ends is None:
             return list(records)
-        is_last, inside = False, []
+        # A module that contains others has few operators of its own: what is called inside of it counts as it.
+        was_first = was_last = is_inside = False
+        inside: list[Mapping[str, Any]] = []
         for record in records:
             module = str(record.get("module", ""))
-            if record.get("phase") == "forward" and module:
-                is_now_last = _fits("module", (self._ends[1],), record)
-                if is_last and not is_now_last:
-                    self._is_inside = False
-                is_last = self.begins(module) and is_now_last
-                if self._is_inside:
+            if record.get("phase") != "forward":
+                if module in self._modules:
                     inside.append(record)
-            elif record.get("phase") != "forward" and module in self._modules:
-                inside.append(record)
+            elif module:
+                is_first, is_last = (_fits("module", (end,), record) for end in self._ends)
+                is_inside = is_inside and (is_last or not was_last) or is_first and not was_first
+                was_first, was_last = is_first, is_last
+                if is_inside:
+                    self._modules.add(module)
+                    inside.append(record)
         return inside
 
 
@@ -187,6 +188,8 @@ def parse_only(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
             raise ValueError(f"rows takes FIRST:END, as rows=0:4 for the first four, not {value!r}")
         if key in ("rank", "micro-batch") and not re.fullmatch("[0-9]{1,9}", value):
             raise ValueError(f"{key} takes a number, not {value!r}")
+        if key in ("scope", "rows") and key in only:
+            raise ValueError(f"{key} is given twice")
         only.setdefault(key, []).append(value)
     return tuple((key, tuple(values)) for key, values in only.items())
 

@@ -86,10 +86,13 @@ def add_to(found: Findings, memory: Memory, optimizer: Optimizer | None, sinks: 
         return
     if found["cause"]["class"] not in ("unknown", "corrupted-state", "sticky-state"):
         return
+    # A buffer that this step has not read any more harms those after it.
+    is_sticky = all(of == "buffer" for of, _, _ in sinks)
     for of, name, tensor in _candidates(birth, optimizer, sinks):
         line = next((w for w in reversed(memory.written) if w.address == tensor.data_ptr()), None)
         if line is not None:
-            _explain(found, birth, line, of, name, tensor)
+            kept = "sticky-state" if is_sticky and of == "buffer" else "corrupted-state"
+            _explain(found, birth, line, of, name, tensor, "wrong-backward" if of == "gradient" else kept)
             return
 
 
@@ -102,7 +105,7 @@ def _candidates(birth, optimizer, sinks):
         yield from ((of, name, t) for of, name, t in named if name == birth["name"] and of != "state")
 
 
-def _explain(found, birth, written, of, name, tensor):
+def _explain(found, birth, written, of, name, tensor, cause_class):
     file = os.path.abspath(written.file)
     birth.update({"file": file, "line": written.line, "source": sources.line(file, written.line), "name": name})
     what = f"the gradient of {name}" if of == "gradient" else name
@@ -113,10 +116,9 @@ def _explain(found, birth, written, of, name, tensor):
     fix = "write finite values at this line"
     if of == "gradient":
         text, fix = text + "; backward had left it finite", "write a finite gradient at this line, or none"
-    is_sticky = found["cause"]["class"] == "sticky-state"
     found["cause"] = {
         **found["cause"],
-        "class": "wrong-backward" if of == "gradient" else "sticky-state" if is_sticky else "corrupted-state",
+        "class": cause_class,
         "confidence": "likely",
         "text": text,
     }
