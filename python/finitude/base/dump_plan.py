@@ -55,7 +55,7 @@ class Plan:
         first, is_there, end = self._value("rows").partition(":")
         return (int(first), int(end)) if is_there else None
 
-    def _value(self, key):
+    def _value(self, key: str) -> str:
         """Of a key that has one value; "" without one."""
         return next((values[0] for k, values in self.only if k == key), "")
 

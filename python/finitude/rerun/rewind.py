@@ -109,6 +109,8 @@ def _begin(step, tries, down, losses, holds):
     grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
     drawn, named = rng_generators.sums(), incident.in_names()
     weights = Weights(stepping, (session.config.capsule_max or budgets.COPIES_MB) << 20)
+    # What the program may have written since the window began. A jump itself changes weights.
+    written = [*ledger.written_between_steps(), *(params if not jumps and weights.all_fit() else ())]
     # Where the script itself left a step out, what it saw in its gradients decided on the way.
     if vote is None and "advisory" not in alarm:
         # Of a loss that a scaler scales or compiled code made, and of a way that begins in the middle of the window, it
@@ -131,19 +133,18 @@ def _begin(step, tries, down, losses, holds):
             outcome, counted, other = rehearsed
             if outcome in (fork_dry_run.ASTRAY, fork_dry_run.OTHER) and not down and (earlier := ledger.down(counted)):
                 return _begin(dataclasses.replace(step, expected=expected), tries, earlier, losses, holds)
-            if outcome == fork_dry_run.OTHER and not holds:
+            if outcome == fork_dry_run.OTHER and not holds and written:
                 return _begin(dataclasses.replace(step, expected=expected), tries, down, losses, True)
             if outcome == fork_dry_run.OTHER:
                 return False, f"{way} did not reproduce the step: {other or OTHER_BITS}"
             if outcome in NOT_SO:
                 return False, way + NOT_SO[outcome]
-    written = [*ledger.written_between_steps(), *(() if jumps else params)] if holds else ()
     pending: Pending = {
         "alarm": alarm,
         "sinks": held,
         "expected": expected,
         "optimizer": optimizer,
-        "isolation": IsolatedRun(ledger, written),
+        "isolation": IsolatedRun(ledger, written if holds else ()),
         "grads": grads,
         "weights": weights,
         "left_out": left_out,

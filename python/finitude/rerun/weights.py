@@ -49,6 +49,10 @@ class Weights:
                 budget -= size if fits else 0
                 self._held.append((name, tensor, _native.checksum(tensor), tensor.detach().clone() if fits else None))
 
+    def all_fit(self) -> bool:
+        """Was a copy made of each?"""
+        return all(copy is not None for _, _, _, copy in self._held)
+
     def changed(self) -> list[str]:
         """Names of what is not as it was."""
         return [name for name, tensor, before, _ in self._held if _native.checksum(tensor) != before]
