@@ -30,10 +30,11 @@ run_gtest() {
   return "$rc"
 }
 
-# pytest NAME LABEL_EXPRESSION [DISTRIBUTION [PATH...]]: one process for each core and one more, since they wait for programs; loadscope keeps the tests of a file in one of them, with
-# what they share. Exit code 5 means that no test carries the label.
+# pytest NAME LABEL_EXPRESSION [DISTRIBUTION [PATH...]]: one process for each core and one more, since they wait for programs;
+# loadscope keeps the tests of a file in one of them, with what they share. A test that takes ten minutes hangs: it fails, and
+# the others run. Exit code 5 means that no test carries the label.
 run_pytest() {
-  "$venv/bin/python" -m pytest -q -rs --durations=5 -n "$(($(nproc) + 1))" --dist "${3:-loadscope}" -m "$2" \
+  "$venv/bin/python" -m pytest -q -rs --durations=5 --timeout 600 -n "$(($(nproc) + 1))" --dist "${3:-loadscope}" -m "$2" \
     --junitxml "$results/pytest-$1.xml" "${@:4}"
 }
 
