@@ -8,6 +8,8 @@ import os
 import pytest
 import torch  # noqa: F401  the extension links its libraries, and any file of tests may be the first to import it
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # what tests start leaves nothing beside its program
 OTHER_LABELS = ("zoo", "slow", "thorough", "matrix", "cuda", "frameworks")
 
 
@@ -16,12 +18,20 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not any(item.get_closest_marker(label) for label in OTHER_LABELS):
             item.add_marker("fast")
+        elif _shares_what_is_made(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     if os.environ.get("FINITUDE_EXPECT_GPU") == "1":
         return
     left_out = [item for item in items if item.get_closest_marker("cuda")]
     if left_out:
         items[:] = [item for item in items if not item.get_closest_marker("cuda")]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _shares_what_is_made(item):
+    """Whether a fixture of a module serves this test: with `--dist loadgroup` one process makes it, once."""
+    made = item._fixtureinfo.name2fixturedefs.values()
+    return any(one[-1].scope == "module" for one in made)
 
 
 @pytest.fixture

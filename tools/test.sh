@@ -31,16 +31,17 @@ run_gtest() {
 }
 
 # pytest NAME LABEL_EXPRESSION [DISTRIBUTION [PATH...]]: one process for each core and one more, since they wait for programs;
-# loadscope keeps the tests of a file in one of them, with what they share. A test that takes ten minutes hangs: it fails, and
-# the others run. Exit code 5 means that no test carries the label.
+# loadscope keeps the tests of a file in one of them, with what they share. A test that takes fifteen minutes hangs: it fails, and
+# the others run. What pytest has made of the files of tests is kept: each process of each label reads it.
+# Exit code 5 means that no test carries the label.
 run_pytest() {
-  "$venv/bin/python" -m pytest -q -rs --durations=5 --timeout 600 -n "$(($(nproc) + 1))" --dist "${3:-loadscope}" -m "$2" \
-    --junitxml "$results/pytest-$1.xml" "${@:4}"
+  env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -m pytest -q -rs --durations=5 --timeout 900 -n "$(($(nproc) + 1))" \
+    --dist "${3:-loadscope}" -m "$2" --junitxml "$results/pytest-$1.xml" "${@:4}"
 }
 
 run_slow() {
   local rc=0
-  run_pytest slow "slow and not thorough" worksteal zoo tests || rc=$?  # few, long, and with little in common; the zoo's, the longest, first
+  run_pytest slow "slow and not thorough" loadgroup zoo tests || rc=$?  # few, long, and with little in common; the zoo's, the longest, first
   [ "$rc" -eq 5 ] || return "$rc"
 }
 
@@ -137,7 +138,7 @@ if step "extension" build_extension; then
   attempt shipped "kernels, ring and C++ API as they ship" run_shipped
   attempt vitest "page of a report" run_web
   attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow and not thorough and not frameworks"
-  attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow and not thorough"
+  attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow and not thorough" loadscope zoo
   attempt pytest-slow "slow tests" run_slow
 else
   broken+=("pytest=extension")

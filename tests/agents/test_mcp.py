@@ -119,12 +119,21 @@ NO_FIX = {
 }  # fmt: skip
 
 
-def test_changes_that_are_no_fix_are_called_so(red):
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ("nan_to_num behind the birth", "the step is skipped", "nothing that matters"),
+        pytest.param(("an epsilon for all", "nan_to_num of the loss"), marks=pytest.mark.thorough),
+    ],
+    ids=["usual", "rare"],
+)
+def test_changes_that_are_no_fix_are_called_so(red, chosen):
     (capsule,) = red.glob("finitude-runs/*/step-*")
 
     async def script(call):
         answers = {}
-        for what, (old, new, _, _) in NO_FIX.items():
+        for what in chosen:
+            old, new, _, _ = NO_FIX[what]
             is_error, answer = await call("try_patch", capsule=str(capsule), file="train.py", old=old, new=new)
             assert not is_error, (what, answer)
             answers[what] = json.loads(answer)

@@ -362,7 +362,7 @@ print(lines, [s for s in ours if s > 0])
 )
 
 
-@pytest.mark.parametrize("setter", ["sys.settrace", "sys.setprofile"])
+@pytest.mark.parametrize("setter", ["sys.settrace", pytest.param("sys.setprofile", marks=pytest.mark.thorough)])
 def test_trace_function_sees_same_lines_as_unwatched(tmp_path, setter):
     write_script(tmp_path, TRACED.replace("{setter}", setter))
     wanted = plain(tmp_path, "train.py", cold=True)

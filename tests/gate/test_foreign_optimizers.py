@@ -346,7 +346,7 @@ def test_existing_optimizer_is_watched_by_each_recorder():
 def test_optimizers_that_died_leave_no_entry_behind():
     with watching():
         before = _native.counters()["entries"]
-        for _ in range(60):
+        for _ in range(20):
             train(torch.optim.SGD, batches=1)
         assert _native.counters()["entries"] <= before + 2
 
