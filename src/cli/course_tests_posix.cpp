@@ -88,7 +88,7 @@ TEST_F(Course, PolicySaysWhatOthersWouldHaveDone) {
 
 TEST_F(Course, PolicyLeavesHarmlessStepsAlone) {
   put("run/events.jsonl", bad_step(5, false) + bad_step(5, true, true));
-  EXPECT_THAT(ran({"policy", (path_ / "run").string()}).out, HasSubstr("step 5  AdamW  apply  (harmless)"));
+  EXPECT_THAT(ran({"policy", (path_ / "run").string()}).out, HasSubstr("step 5  AdamW  apply  (gradients finite)"));
 }
 
 TEST_F(Course, PolicyOfAReportAlone) {

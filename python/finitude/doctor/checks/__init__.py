@@ -9,7 +9,7 @@ MODULES = (
     "scaler_with_bf16",  # P6
     "clip_under_scaler",  # P7
     "arithmetic",  # P8
-    "anomaly_mode",  # P9
+    "debug_tools",  # P9
     "half_range",  # P10
     "poison_input",  # P11
     "learning_rate",  # P12

@@ -22,7 +22,7 @@ UNSEEN = {
 }
 
 
-@check("P9", "anomaly-mode-left-on", "source")
+@check("P9", "debug-tools", "source")
 def left_on(source):
     """Anomaly mode switched on without a condition; a forward hook that tests for NaN, which sees outputs of modules
     only."""
@@ -52,7 +52,7 @@ def left_on(source):
             )
 
 
-@check("P9", "anomaly-mode-left-on", "steps")
+@check("P9", "debug-tools", "steps")
 def on_at_the_step(steps):
     """Anomaly mode is on in two steps or more; a dispatch or function mode left on; in a bad step, what a look at the
     outputs of modules would have named."""
@@ -101,7 +101,7 @@ def on_at_the_step(steps):
         )
 
 
-@check("P9", "anomaly-mode-left-on", "run")
+@check("P9", "debug-tools", "run")
 def beside_the_birth(run):
     """Anomaly mode was on when a bad step was kept; a bad step born where hooks on modules do not look, and where that
     was."""
