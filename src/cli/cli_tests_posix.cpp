@@ -222,6 +222,21 @@ TEST_F(Folder, ListIsNewestFirstAndOneLineEach) {
   EXPECT_THAT(got.out, Not(HasSubstr("\x1b")));
 }
 
+TEST_F(Folder, ListCountsTheWarningsOfARun) {
+  nlohmann::json report = show::sample("clean");
+  report["warnings"] = nlohmann::json::array({{{"step", 3}}, {{"step", 9}}});
+  put("a-ended/report.json", report.dump());
+  put("b-killed/run.json", "{}");
+  put("b-killed/events.jsonl", R"({"kind": "warning", "what": "spike", "step": 3}
+{"kind": "checkpoint", "path": "warning"}
+{"kind": "warn)");
+  EXPECT_EQ(ran({"list", path_.string()}).out,
+            "b-killed  killed          0 steps  1 warning\na-ended  clean         413 steps  2 warnings\n");
+  const nlohmann::json listed = nlohmann::json::parse(ran({"list", "--json", path_.string()}).out);
+  EXPECT_EQ(listed[0]["warnings"], 1);
+  EXPECT_EQ(listed[1]["warnings"], 2);
+}
+
 TEST_F(Folder, ReportOfAContinuedRunSaysItsState) {
   nlohmann::json report = show::sample("loss_forward");
   report["alarms"][0]["capsule"] = (path_ / "run" / "step-000412").string();

@@ -56,7 +56,7 @@ struct Line {
   json step, loss;  // the newest ones, of a run that has not ended by itself
   json job;         // of a scheduler or launcher
   std::uint64_t steps = 0;
-  std::size_t alarms = 0, capsules = 0;
+  std::size_t alarms = 0, warnings = 0, capsules = 0;
 };
 
 std::string counted(std::size_t number, const std::string& word) {
@@ -68,6 +68,7 @@ std::string name_of(const std::string& folder) { return fs::path(folder).filenam
 std::string text_of(const std::string& folder, const Line& line, const Screen& screen) {
   const bool unicode = screen.unicode;
   std::string counts = line.alarms > 0 ? counted(line.alarms, "alarm") : "";
+  if (line.warnings > 0) counts += (counts.empty() ? "" : ", ") + counted(line.warnings, "warning");
   if (line.step.is_number()) {
     char now[64];
     std::snprintf(now, sizeof now, line.loss.is_number() ? "step %llu, loss %.4g" : "step %llu",
@@ -97,26 +98,28 @@ json json_of(const std::string& folder, const Line& line) {
       {"run", name_of(folder)},  {"path", folder},          {"state", line.state},         {"outcome", line.outcome},
       {"reason", line.reason},   {"steps", line.steps},     {"alarms", line.alarms},       {"capsules", line.capsules},
       {"started", line.started}, {"seconds", line.seconds}, {"last_good", line.last_good}, {"step", line.step},
-      {"loss", line.loss},       {"job", line.job}};
+      {"loss", line.loss},       {"job", line.job},         {"warnings", line.warnings}};
 }
 
-// The last good checkpoint of a run that has not ended, from its events: written before the first growth that was
-// warned of. Null: there is none.
-json last_good_so_far(const std::string& folder) {
+// Of a run that has not ended, from its events: how often it warned, and the last good checkpoint, written before the
+// first growth that was warned of; null: there is none.
+void put_events(const std::string& folder, Line* line) {
+  line->last_good = json();
   std::string bytes;
-  if (!show::read_file(folder + "/events.jsonl", kMaxEvents, bytes).empty()) return {};
+  if (!show::read_file(folder + "/events.jsonl", kMaxEvents, bytes).empty()) return;
   std::vector<std::pair<std::string, std::int64_t>> good;  // path and step; the newest last
   std::int64_t onset = std::numeric_limits<std::int64_t>::max();
   std::istringstream lines(bytes);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string text; std::getline(lines, text);) {
     json event;
     const bool may_count =
-        line.find("\"checkpoint\"") != std::string::npos || line.find("\"growth\"") != std::string::npos;
-    if (!may_count || !show::parse_json(line, event).empty() || !event.is_object()) continue;
+        text.find("\"checkpoint\"") != std::string::npos || text.find("\"warning\"") != std::string::npos;
+    if (!may_count || !show::parse_json(text, event).empty() || !event.is_object()) continue;
     const auto whole = [&](const char* key) {
       const json number = event.value(key, json());
       return number.is_number_integer() ? number.get<std::int64_t>() : -1;
     };
+    if (event.value("kind", json()) == "warning") ++line->warnings;
     if (event.value("kind", json()) == "warning" && event.value("what", json()) == "growth" && whole("since") >= 0)
       onset = std::min(onset, whole("since"));
     if (event.value("kind", json()) != "checkpoint" || event.value("written", json()) != true) continue;
@@ -128,7 +131,7 @@ json last_good_so_far(const std::string& folder) {
   }
   std::error_code error;
   while (!good.empty() && (good.back().second > onset || !fs::exists(good.back().first, error))) good.pop_back();
-  return good.empty() ? json() : json(good.back().first);
+  if (!good.empty()) line->last_good = good.back().first;
 }
 
 // Where a run that has not ended by itself is, as its ring says, or that of its first process with one.
@@ -154,7 +157,7 @@ Line of_members(const std::string& folder) {
   Line line;
   line.steps = steps_of(folder);
   line.state = state_of(folder, nullptr);
-  line.last_good = last_good_so_far(folder);
+  put_events(folder, &line);
   put_newest_step(folder, &line);
   std::error_code error;
   for (const std::string& member : member_folders(folder)) {
@@ -181,8 +184,10 @@ Line of_report(const std::string& folder, const json& report) {
     line.last_good = checkpoints["last_good"].value("checkpoint", json());
   }
   if (const json started = report.value("started", json()); started.is_string()) line.started = started;
-  if (line.state != "finished") {
-    line.last_good = last_good_so_far(folder);
+  if (line.state == "finished") {
+    if (const json warnings = report.value("warnings", json()); warnings.is_array()) line.warnings = warnings.size();
+  } else {
+    put_events(folder, &line);
     put_newest_step(folder, &line);
     line.steps = std::max(line.steps, steps_of(folder));
     return line;

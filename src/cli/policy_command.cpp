@@ -135,7 +135,8 @@ int policy_command(const PolicyWords& words, const Console& console) {
                          {"why", why}});
     if (decisions.size() <= kShownDecisions || has_ended) {
       table += "step " + std::to_string(one.step) + "  " + show::printable(one.optimizer, console.screen.unicode) +
-               "  " + word_of(action) + (one.harmless ? "  (gradients finite)" : "") + (why.empty() ? "" : "  " + why) + '\n';
+               "  " + word_of(action) + (one.harmless ? "  (gradients finite)" : "") + (why.empty() ? "" : "  " + why) +
+               '\n';
     }
   }
   const std::size_t left = alarms.size() - decisions.size();

@@ -44,7 +44,7 @@ def train(i, bad):
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", "fork", pytest.param("forkserver", marks=pytest.mark.thorough)])
 def test_multiprocessing(tmp_path, method):
     write_script(
         tmp_path,

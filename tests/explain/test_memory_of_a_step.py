@@ -79,7 +79,10 @@ def is_of_the_allocation(alarm, text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("body", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "body",
+    [pytest.param(CASES[n], id=n, marks=pytest.mark.thorough if n in ("temporary", "mask") else ()) for n in CASES],
+)
 def test_unwritten_memory_is_named_by_its_allocation(tmp_path, body):
     text = (HEAD + body + LOOP).lstrip("\n")
     is_of_the_allocation(run(tmp_path, text, env={"MALLOC_PERTURB_": "128"}, cold=True).alarms[0], text)

@@ -394,19 +394,9 @@ def test_fifty_steps_are_bit_identical_when_watched(fast_runs, name):
     _assert_same(name, fast_runs)
 
 
-# Kernels of inductor under watch are shown by test_compiled.py, bits of a compiled model by aot_eager.
-THOROUGH = ("compiled_by_inductor",)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.thorough if name in THOROUGH else ())
-        for name, (_, _, slow) in KINDS.items()
-        if slow
-    ],
-)
+@pytest.mark.thorough  # test_compiled_shapes.py compares both backends, watched at each level
+@pytest.mark.parametrize("name", [name for name, (_, _, slow) in KINDS.items() if slow])
 def test_compiled_training_is_bit_identical_when_watched(tmp_path, name):
     _assert_same(name, _run(tmp_path, [name]))
 
