@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -117,14 +118,15 @@ def run(folder, text, *options, args=(), name="train.py", env=None, cold=False, 
     return finitude(folder, "run", "--report", "report.json", *options, name, *args, env=env, cold=cold, limit=limit)
 
 
-def finitude(folder, *words, env=None, cold=False, limit=LIMIT):
-    """The command line `finitude *words`, run in `folder`; `limit` (seconds) is that of a cold run."""
+def finitude(folder, *words, env=None, cold=False, limit=LIMIT, python=(sys.executable,)):
+    """The command line `finitude *words`, run in `folder`; `limit` (seconds) is that of a cold run, `python` what a
+    cold run starts: an interpreter of its own, or `python_of_ranks()`."""
     folder = pathlib.Path(folder)
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     if cold:
         done = subprocess.run(
-            [sys.executable, "-m", "finitude", *words],
+            [*python, "-m", "finitude", *words],
             cwd=folder,
             env=environment(env),
             stdin=subprocess.DEVNULL,
@@ -226,6 +228,54 @@ def _server():
     return _the_server
 
 
+class _ServerOfRanks:
+    """Forks the ranks of a run, and their second processes. It has imported what programs of several ranks import, so
+    it is another one than that of single processes."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), _OF_RANKS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(None),
+            text=True,
+        )
+        self.python = json.loads(self.process.stdout.readline())
+        atexit.register(self.end)
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+_OF_RANKS = "ranks"  # what this file is started with as the server of ranks
+_the_server_of_ranks = None
+
+
+def python_of_ranks():
+    """The words that begin a command line in place of the interpreter (`*python_of_ranks(), "train.py"`): the process is
+    forked from a server that has imported torch, torch.distributed and finitude, with the streams, environment,
+    directory and namespaces that it was given. Who starts it has a process that ends as the fork ends, and that passes
+    signals to it."""
+    global _the_server_of_ranks
+    if _the_server_of_ranks is None:
+        _the_server_of_ranks = _ServerOfRanks()
+    return _the_server_of_ranks.python
+
+
+def _serve_ranks(starter):
+    """Forks what is asked for until standard input ends. Returns the order in the fork, never in the server."""
+    while True:
+        is_busy = starter.is_waited_for()
+        ready, _, _ = select.select([sys.stdin, starter], [], [], 0.01 if is_busy else None)
+        if sys.stdin in ready:
+            starter.end()
+            os._exit(0)
+        order = starter.turn()
+        if order is not None:
+            return order
+
+
 def _serve(starter):
     """Forks a child per order, and for second processes. Returns the order in the child, never in the server."""
     answers = os.fdopen(os.dup(1), "w")
@@ -302,21 +352,27 @@ def _program(words, plain):
 
 if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tools"))  # until the child takes its own place
+    import warm_start
+
+    _is_of_ranks = sys.argv[1:] == [_OF_RANKS]
+    _starter = warm_start.Starter(limit=4 * LIMIT if _is_of_ranks else None)
+    if _is_of_ranks:  # who asks before the imports below are done waits for them
+        print(json.dumps(warm_start.command(_starter.name, [sys.executable])), flush=True)
     import forked
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in
-    import warm_start
 
     import finitude.capsules.capsule
     import finitude.cli.main
 
     forked.import_what_runs_import()
+    if _is_of_ranks:
+        forked.import_what_ranks_import()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what was imported here
     del sys.path[1]
-    _starter = warm_start.Starter()
-    _order = _serve(_starter)
+    _order = _serve_ranks(_starter) if _is_of_ranks else _serve(_starter)
     warm_start.second_processes_from(_starter.name, _order["words"])
     if "descriptors" in _order:
         _run = warm_start.second(_order)

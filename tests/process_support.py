@@ -10,7 +10,7 @@ import warnings
 
 import jsonschema
 
-from helpers import LIMIT, TRAINING, environment, finitude, plain, write_script
+from helpers import LIMIT, TRAINING, environment, finitude, plain, python_of_ranks, write_script
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "report.schema.json").read_text()))
@@ -18,7 +18,7 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 # What a launcher comes to for the processes that it starts, without an import of torch in the launcher: their
 # environment, and an end of all where one fails. torchrun itself is what test_ranks_under_torchrun_train_as_without_us,
-# the stop and the single rank of tests/ranks, and tests/compatibility run.
+# the stop and the single rank of tests/ranks, and tests/compatibility run. PYTHON: what begins the command of a rank.
 LAUNCHER = """
 import os, socket, subprocess, sys, time
 count, words = int(sys.argv[1]), sys.argv[2:]
@@ -29,7 +29,7 @@ ranks = []
 for rank in range(count):
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **{k: str(v) for k, v in place.items()}}
-    ranks.append(subprocess.Popen([sys.executable, *words], env=env))
+    ranks.append(subprocess.Popen([*PYTHON, *words], env=env))
 while None in (codes := [p.poll() for p in ranks]) and not any(codes):
     time.sleep(0.02)
 for p in ranks if any(codes) else ():
@@ -43,9 +43,11 @@ sys.exit(1 if any(p.wait() for p in ranks) else 0)
 """
 
 
-def launcher(folder, ranks):
-    """The words that start `ranks` processes of the program whose words follow them."""
-    return sys.executable, "-u", write_script(folder, LAUNCHER, "launch.py").name, str(ranks)
+def launcher(folder, ranks, is_cold=True):
+    """The words that start `ranks` processes of the program whose words follow them. Cold ones are interpreters of their
+    own, others are forked from a server that has imported what takes most of their time."""
+    text = LAUNCHER.replace("PYTHON", repr([sys.executable] if is_cold else python_of_ranks()))
+    return sys.executable, "-u", write_script(folder, text, "launch.py").name, str(ranks)
 
 
 LOOP = (
@@ -97,13 +99,28 @@ def torchrun(folder, text, *options):
 def launched(folder, text, *options):
     """Two ranks of the program `text`, started by that launcher under `finitude run`."""
     write_script(folder, text)
-    return cold(folder, *options, *launcher(folder, 2), "train.py", limit=3 * LIMIT)
+    return watched_ranks(folder, *options, *warm_launcher(folder), "train.py")
 
 
-def cold(folder, *words, env=None, limit=LIMIT):
+def warm_launcher(folder, ranks=2):
+    return launcher(folder, ranks, is_cold=False)
+
+
+def watched_ranks(folder, *words, env=None, limit=3 * LIMIT):
+    """`finitude run --report report.json *words`, where the words begin with those of warm_launcher: `finitude run` is
+    forked as its ranks are."""
+    return cold(folder, *words, env=env, limit=limit, python=python_of_ranks())
+
+
+def plain_ranks(folder, *words):
+    """The same without us."""
+    return plain(folder, *warm_launcher(folder)[1:], *words, limit=3 * LIMIT)
+
+
+def cold(folder, *words, env=None, limit=LIMIT, python=(sys.executable,)):
     """`finitude run --report report.json *words` in an interpreter of its own, and a report that fits the schema."""
-    got = finitude(folder, "run", "--report", "report.json", *map(str, words), env=env, cold=True, limit=limit)
-    return checked(got)
+    words = "run", "--report", "report.json", *map(str, words)
+    return checked(finitude(folder, *words, env=env, cold=True, limit=limit, python=python))
 
 
 def checked(got):

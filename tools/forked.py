@@ -45,6 +45,19 @@ def import_what_runs_import():
         finalizer.atexit = False
 
 
+def import_what_ranks_import():
+    """Likewise what programs of several ranks import of torch: seconds in each of them."""
+    for name in (
+        "_functional_collectives",
+        "checkpoint",
+        "fsdp.sharded_grad_scaler",
+        "optim",
+        "pipelining",
+        "tensor.parallel",
+    ):
+        importlib.import_module(f"torch.distributed.{name}")
+
+
 _PERTURB = -6  # M_PERTURB of glibc's mallopt
 
 

@@ -3,33 +3,39 @@ started with an import of torch.
 
 The run still starts a process (this file, as a program that does not import finitude), with the namespaces, streams and
 directory that it gives a second process. It hands them to the server over a socket, waits for what the server forks,
-and ends as that ends. Who kills this process kills the fork: the server sees the socket close."""
+and ends as that ends. Who kills this process kills the fork: the server sees the socket close. Other signals that it is
+sent, the fork is sent."""
 
 import array
 import json
 import os
-import runpy
 import signal
 import socket
-import subprocess
 import sys
-import types
+import time
 
 _MOST = 1 << 20  # bytes of an order
 _NAMESPACES = ("user", "mnt")
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _OURS = ["-m", "finitude"], ["-m", "finitude.selftest"]
 
 
 class Starter:
     """In the server: takes orders between two looks at the run. `turn` returns an order in a fork, else None."""
 
-    def __init__(self):
+    def __init__(self, limit=None):
+        """limit: seconds after which a fork is killed; None: who asked for it ends it."""
         self.name = f"\0finitude-tests-{os.getpid()}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(self.name)
-        self._socket.listen(8)
+        self._socket.listen(64)
         self._socket.setblocking(False)
-        self._running = {}  # process: connection
+        self._limit = limit
+        self._running = {}  # process: (connection, when it began)
+
+    def fileno(self):
+        """Readable where an order is waiting."""
+        return self._socket.fileno()
 
     def turn(self):
         try:
@@ -43,25 +49,36 @@ class Starter:
                 descriptors.frombytes(passed)
             child = os.fork()
             if child == 0:
+                for open_here in (self._socket, connection, *(c for c, _ in self._running.values())):
+                    open_here.close()
                 return {**json.loads(data), "descriptors": list(descriptors)}
-            self._running[child] = connection
+            self._running[child] = connection, time.monotonic()
             for d in descriptors:
                 os.close(d)
-        for child, connection in list(self._running.items()):
+        for child, (connection, began) in list(self._running.items()):
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 self._answer(child, os.waitstatus_to_exitcode(status))
-            elif self._is_gone(connection):
-                _kill(child)
-                os.waitpid(child, 0)
-                self._running.pop(child).close()
+            elif self._is_gone(child, connection) or self._limit and time.monotonic() - began > self._limit:
+                self._kill(child)
         return None
+
+    def end(self):
+        """Kills what is running."""
+        for child in list(self._running):
+            self._kill(child)
+
+    def _kill(self, child):
+        os.kill(child, signal.SIGKILL)  # it may not lead a group yet
+        _kill(child)
+        os.waitpid(child, 0)
+        self._running.pop(child)[0].close()
 
     def is_waited_for(self):
         return bool(self._running)
 
     def _answer(self, child, code):
-        connection = self._running.pop(child)
+        connection, _ = self._running.pop(child)
         _kill(child)  # what it has started
         try:
             connection.send(str(code).encode())
@@ -70,9 +87,12 @@ class Starter:
         connection.close()
 
     @staticmethod
-    def _is_gone(connection):
+    def _is_gone(child, connection):
+        """Is who waits for it? Passes on what signals that one was sent."""
         try:
-            return connection.recv(1, socket.MSG_DONTWAIT) == b""
+            while number := connection.recv(8, socket.MSG_DONTWAIT):
+                os.kill(child, int(number))
+            return True
         except BlockingIOError:
             return False
         except OSError:
@@ -109,6 +129,9 @@ def become(order):
 def second_processes_from(name, words):
     """In `finitude *words`: our own modules start what they start through the server of that name, the program as
     ever."""
+    import subprocess
+    import types
+
     import finitude.cli.trial
     import finitude.rerun.process
 
@@ -134,24 +157,50 @@ def second_processes_from(name, words):
 
 def second(order):
     """The fork becomes that process. Returns its program."""
+    import runpy
+
     import finitude.cli.main
 
     become(order)
     words = order["words"]
     sys.orig_argv = [sys.executable, *words]
     sys.argv = words[1:] if words[:2] in _OURS else words
-    sys.path[0] = os.getcwd() if words[:2] in _OURS else os.path.dirname(os.path.abspath(words[0]))
+    sys.path[0] = os.getcwd() if words[0] == "-m" else os.path.dirname(os.path.abspath(words[0]))
 
     def program():
         if words[:2] == ["-m", "finitude"]:
             return finitude.cli.main.main(words[2:])
+        _hook()
         if words[0] == "-m":
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(words[0], run_name="__main__")
-        return 0
+            return 0
+        return _script(os.path.abspath(words[0]))
 
     return program
+
+
+def _hook():
+    """What finitude/_hook/sitecustomize.py does once torch is imported, in a process of a run that is watched."""
+    from finitude.base import family
+    from finitude.launch import child
+
+    if os.environ.get(family.VARIABLE):
+        try:
+            child.wait_for_training()
+        except Exception as e:
+            sys.stderr.write(f"finitude: process {os.getpid()} is not watched ({type(e).__name__}: {e})\n")
+
+
+def _script(path):
+    """Runs it as `python FILE` does, to its last traceback."""
+    from finitude.launch import script
+
+    ended = script.run_program(path, is_module=False)
+    if ended.error is not None:
+        script.finish(ended)
+    if ended.exit is not None:
+        raise ended.exit
+    return 0
 
 
 def command(name, words):
@@ -171,6 +220,9 @@ def _main():
     ]
     order = json.dumps({"words": sys.argv[2:], "env": dict(os.environ)}).encode()
     connection.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
+    for number in _PASSED_ON:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: connection.send(str(number).encode()))
     code = int(connection.recv(64) or b"1")
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None

@@ -2,8 +2,8 @@
 
 import pytest
 
-from helpers import LIMIT, run, write_script
-from process_support import cold, launcher
+from helpers import run
+from process_support import launched
 
 MODEL = """
 import torch
@@ -107,8 +107,7 @@ def test_rerun_on_two_ranks_finds_the_line(tmp_path):
         made="import torch.distributed as dist\ndist.init_process_group('gloo')\n"
         "model = nn.parallel.DistributedDataParallel(Scaled())",
     )
-    write_script(tmp_path, text)
-    got = cold(tmp_path, *launcher(tmp_path, 2), "train.py", limit=3 * LIMIT)
+    got = launched(tmp_path, text)
     assert len(got.alarms) == 2, got.text()
     for alarm in got.alarms:
         assert (alarm["cause"]["class"], alarm["rerun_by"], alarm["weights"]) == (

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from helpers import TRAINING, environment, plain, run, without_closing_line, write_script
+from helpers import TRAINING, environment, plain, python_of_ranks, run, without_closing_line, write_script
 from optimizer_support import BAD, BATCHES, NAN, Dense, digest, few_objects, watching
 
 
@@ -198,7 +198,7 @@ def _ranks(folder, text, *options, **env):
     (folder / "meet").unlink(missing_ok=True)
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "finitude", "run", *options, "train.py"],
+            [*python_of_ranks(), "-m", "finitude", "run", *options, "train.py"],
             cwd=folder,
             text=True,
             env={**environment(env), "RANK": str(rank), "WORLD_SIZE": "2"},

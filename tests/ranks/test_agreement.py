@@ -3,8 +3,8 @@
 import pytest
 import torch  # noqa: F401  its libraries
 
-from helpers import LIMIT, plain, write_script
-from process_support import cold, launcher
+from helpers import LIMIT, write_script
+from process_support import plain_ranks, warm_launcher, watched_ranks
 from sharded_programs import BEGIN, END, FSDP2, TENSOR_PARALLEL
 
 pytestmark = pytest.mark.slow
@@ -55,8 +55,8 @@ def weights(text):
 def test_all_ranks_skip_what_one_sees(tmp_path, kind):
     """The weights are, bit for bit, those of a run in which no rank took that step."""
     write(tmp_path, kind)
-    got = cold(tmp_path, "--on-alarm", "skip", *launcher(tmp_path, 2), "train.py", "spoil", limit=3 * LIMIT)
-    expected = plain(tmp_path, *launcher(tmp_path, 2)[1:], "train.py", "leave")
+    got = watched_ranks(tmp_path, "--on-alarm", "skip", *warm_launcher(tmp_path), "train.py", "spoil")
+    expected = plain_ranks(tmp_path, "train.py", "leave")
     assert got.code == 0 and weights(got.out) == weights(expected.out) and len(weights(got.out)) == 2, got.text()
     assert sorted((a["rank"], a["step"]) for a in got.alarms) == [(0, 5), (1, 5)], got.text()
     other = next(a for a in got.alarms if a["rank"] == 0)
@@ -75,9 +75,9 @@ def test_a_rank_with_its_own_optimizer_never_waits(tmp_path):
     script = write(tmp_path, "fsdp2", OWN)
     text = script.read_text().replace("opt = torch", make + "\nopt = torch", 1)
     script.write_text(text)
-    got = cold(tmp_path, "--on-alarm", "skip", *launcher(tmp_path, 2), "train.py", limit=3 * LIMIT)
+    got = watched_ranks(tmp_path, "--on-alarm", "skip", *warm_launcher(tmp_path), "train.py")
     got.assert_silent()
-    expected = plain(tmp_path, *launcher(tmp_path, 2)[1:], "train.py")
+    expected = plain_ranks(tmp_path, "train.py")
     assert weights(got.out) == weights(expected.out) and len(weights(got.out)) == 2, got.text()
     assert "agree" not in got.err and got.watched["steps"] == 16, got.text()
 
@@ -85,9 +85,9 @@ def test_a_rank_with_its_own_optimizer_never_waits(tmp_path):
 def test_a_rank_killed_in_agreement_ends_all(tmp_path):
     """The launcher ends nobody: the other rank ends by itself, at its next collective operation, and has said why."""
     write(tmp_path, "fsdp2", "if step == 5 and rank == 1: os.kill(os.getpid(), signal.SIGKILL)")
-    words = launcher(tmp_path, 2)
+    words = warm_launcher(tmp_path)
     starter = tmp_path / words[2]
     starter.write_text(starter.read_text().replace("    p.terminate()", "    pass"))
-    got = cold(tmp_path, "--on-alarm", "skip", *words, "train.py", limit=LIMIT)
+    got = watched_ranks(tmp_path, "--on-alarm", "skip", *words, "train.py", limit=LIMIT)
     assert got.code != 0 and "ranks do not agree on steps any more" in got.err, got.text()
     assert any("killed by SIGKILL" in a["text"] for a in got.advisories("killed")), got.text()

@@ -8,8 +8,7 @@ import torch.distributed.checkpoint as dcp
 
 from finitude.capsules import step_manifest
 from finitude.cli import export_dcp, offline, replay_ranks
-from helpers import LIMIT
-from process_support import cold, launcher
+from process_support import warm_launcher, watched_ranks
 
 pytestmark = pytest.mark.slow
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "distributed"
@@ -25,7 +24,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_names_line_and_rank(tmp_path, capsys, name):
     line, phases = PROGRAMS[name]
-    got = cold(tmp_path, *launcher(tmp_path, 2), str(EXAMPLES / f"{name}.py"), "--nan", limit=3 * LIMIT)
+    got = watched_ranks(tmp_path, *warm_launcher(tmp_path), str(EXAMPLES / f"{name}.py"), "--nan")
     births = {a["rank"]: a["births"][0] for a in got.alarms if a["step"] == 6}
     assert {rank: birth["phase"] for rank, birth in births.items()} == phases, got.text()
     assert all(line in b["source"] for b in births.values() if b["phase"] == "forward"), births
@@ -70,6 +69,6 @@ def assert_exports_whole_state(run, folder):
 
 
 def test_a_healthy_one_is_silent(tmp_path):
-    got = cold(tmp_path, *launcher(tmp_path, 2), str(EXAMPLES / "fsdp2.py"), limit=3 * LIMIT)
+    got = watched_ranks(tmp_path, *warm_launcher(tmp_path), str(EXAMPLES / "fsdp2.py"))
     got.assert_silent()
     assert got.code == 0 and "loss" in got.out

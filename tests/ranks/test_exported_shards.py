@@ -7,7 +7,7 @@ import torch.distributed.checkpoint as dcp
 from finitude.capsules import step_manifest
 from finitude.cli import export_dcp
 from helpers import LIMIT, write_script
-from process_support import cold, launcher
+from process_support import warm_launcher, watched_ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
@@ -42,7 +42,7 @@ time.sleep(0.3)  # the threads of gloo may outlive the interpreter
 
 def test_shards_of_two_dimensions_become_whole(tmp_path):
     write_script(tmp_path, PROGRAM)
-    got = cold(tmp_path, "--on-alarm", "stop", *launcher(tmp_path, 4), "train.py", limit=4 * LIMIT)
+    got = watched_ranks(tmp_path, "--on-alarm", "stop", *warm_launcher(tmp_path, 4), "train.py", limit=4 * LIMIT)
     (run,) = (tmp_path / "finitude-runs").iterdir()
     document = step_manifest.read(run / "step-000003.json")
     assert [one["first"] for one in document["ranks"]] == [False, False, True, True], got.text()

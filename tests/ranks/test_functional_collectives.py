@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from helpers import LIMIT, write_script
-from process_support import cold, launcher
+from process_support import warm_launcher, watched_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ time.sleep(0.3)  # else gloo may abort the interpreter (pytorch#179291)
 
 def test_sender_comes_first_and_receiver_names_it(tmp_path):
     write_script(tmp_path, PROGRAM)
-    got = cold(tmp_path, "--on-alarm", "skip", *launcher(tmp_path, 2), "train.py", limit=4 * LIMIT)
+    got = watched_ranks(tmp_path, "--on-alarm", "skip", *warm_launcher(tmp_path), "train.py", limit=4 * LIMIT)
     assert got.code == 0, got.text()
     alarms = [(a["step"], a["rank"], a["cause"]["class"], a["births"][0]["phase"]) for a in got.alarms]
     steps = (2, 4, 6, 8, 10, 12, 14, 16)

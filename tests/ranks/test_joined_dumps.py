@@ -6,7 +6,7 @@ import pytest
 import torch  # noqa: F401  its libraries
 
 import helpers
-from process_support import cold, launcher
+from process_support import warm_launcher, watched_ranks
 
 pytestmark = pytest.mark.slow
 TRAINS = """
@@ -88,8 +88,8 @@ def dumps(tmp_path_factory):
         folder = root / name
         folder.mkdir()
         script = helpers.write_script(folder, TRAINS)
-        start = () if words[0] == "one" else launcher(folder, 2)
-        got = cold(folder, "--dump", "tensors", "--dump-steps", "0-1", *start, script, *words, limit=3 * helpers.LIMIT)
+        start = () if words[0] == "one" else warm_launcher(folder)
+        got = watched_ranks(folder, "--dump", "tensors", "--dump-steps", "0-1", *start, script, *words)
         assert got.code == 0 and "internal failure" not in got.err, got.text()
         files[name] = sorted(folder.glob("finitude-runs/**/step-000000.json"))[-1]
     return files

@@ -2,7 +2,7 @@
 
 import pytest
 
-from process_support import torchrun
+from process_support import launched
 
 LOOP = """
 import torch
@@ -57,7 +57,7 @@ def line_of(text, mark):
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_received_object_names_the_sender(tmp_path, call):
     text = LOOP.replace("CALL", call).lstrip("\n")
-    got = torchrun(tmp_path, text)
+    got = launched(tmp_path, text)
     by_rank = {a["rank"]: a for a in got.alarms if a["step"] == 2}
     received, made = by_rank[0], by_rank[1]
     assert (received["births"][0]["phase"], received["births"][0]["line"]) == (

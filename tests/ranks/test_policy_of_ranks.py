@@ -10,7 +10,7 @@ from test_agreement import write
 from finitude.base import compat, config, control
 from finitude.session import control as in_run
 from helpers import LIMIT
-from process_support import cold, launcher
+from process_support import warm_launcher, watched_ranks
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ ASK = """
 def test_ranks_of_one_step_do_the_same(tmp_path):
     """Only the file of rank 0 is written by then. Both apply the step, or both skip it."""
     write(tmp_path, "no_sync", ASK.strip())
-    got = cold(tmp_path, "--on-alarm", "warn", *launcher(tmp_path, 2), "train.py", limit=LIMIT)
+    got = watched_ranks(tmp_path, "--on-alarm", "warn", *warm_launcher(tmp_path), "train.py", limit=LIMIT)
     assert got.code in (0, 1) and not got.watched.get("failures"), got.text()
     assert {a["rank"] for a in got.alarms if a["step"] == 5} == {0, 1}, got.text()
     for step in (5, 6, 7):  # an applied one leaves bad weights

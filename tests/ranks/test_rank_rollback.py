@@ -6,8 +6,8 @@ import json
 import pytest
 import torch  # noqa: F401  its libraries
 
-from helpers import LIMIT, plain, write_script
-from process_support import cold, launcher
+from helpers import LIMIT, write_script
+from process_support import plain_ranks, warm_launcher, watched_ranks
 from sharded_programs import BEGIN, END, FSDP1, FSDP2, TENSOR_PARALLEL
 
 pytestmark = pytest.mark.slow
@@ -102,7 +102,7 @@ def weights(text):
 
 def back(folder, *options):
     options = "--on-alarm", "rollback", "--rollback-every", "6", "--capsules", "0", *options
-    return cold(folder, *options, *launcher(folder, 2), "train.py", limit=2 * LIMIT)
+    return watched_ranks(folder, *options, *warm_launcher(folder), "train.py", limit=2 * LIMIT)
 
 
 def events(folder, kind):
@@ -115,7 +115,7 @@ def events(folder, kind):
 
 
 def script_of(folder, mode):
-    done = plain(folder, *launcher(folder, 2)[1:], "train.py", mode)
+    done = plain_ranks(folder, "train.py", mode)
     assert done.code == 0 and len(weights(done.out)) == 2, done.err
     return weights(done.out)
 

@@ -7,7 +7,7 @@ import pytest
 import torch  # noqa: F401  its libraries
 
 from helpers import LIMIT, finitude, write_script
-from process_support import TORCHRUN, cold, launched, made, plain_launch, torchrun
+from process_support import TORCHRUN, cold, launched, made, plain_launch, plain_ranks, torchrun
 from rank_programs import FINE, RANKS, assert_capsules_replay_alone, assert_explained_in_place, ranks
 
 pytestmark = pytest.mark.slow
@@ -124,9 +124,7 @@ loss = loss + shared(logits).sum() * 0.001"""
     text = text.replace(
         "same = torch", "calls = dist.group.WORLD._get_sequence_number_for_group()\nsame = torch"
     ).replace('show("rank", rank,', 'show("rank", rank, calls,')
-    plain = plain_launch(
-        tmp_path, *TORCHRUN[1:], "2", write_script(tmp_path, text.replace("rank == 1", "rank == 2")).name
-    )
+    plain = plain_ranks(tmp_path, write_script(tmp_path, text.replace("rank == 1", "rank == 2")).name)
     assert plain.code == 0, plain.err
     got = launched(tmp_path, text, "--on-alarm", "skip")
     assert got.code == 0, got.text()

@@ -8,7 +8,7 @@ import torch  # noqa: F401  its libraries
 
 from finitude.rerun import restart_ranks
 from helpers import write_script
-from process_support import TORCHRUN, launched, plain_launch
+from process_support import launched, plain_ranks
 from rank_programs import FINE, RANKS, assert_capsules_replay_alone, assert_explained_in_place, ranks
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def test_warned_step_is_explained_without_side_effects(tmp_path):
     """BatchNorm, dropout, a list of losses and prints: all is as without us, where the bad step is applied too."""
     text = ranks(WARNED).replace("nn.Tanh()", "nn.BatchNorm1d(8), nn.Dropout(0.2)")
     write_script(tmp_path, text)
-    wanted = plain_launch(tmp_path, *TORCHRUN[1:], "2", "train.py")
+    wanted = plain_ranks(tmp_path, "train.py")
     got = launched(tmp_path, text, "--on-alarm", "warn")
     assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()), got.text()
     assert_explained_in_place(*got.alarms[:2])

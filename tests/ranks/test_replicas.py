@@ -7,7 +7,7 @@ import torch.distributed as dist
 from finitude.base import config
 from finitude.report.document import Report
 from finitude.session import rank_checks
-from process_support import torchrun
+from process_support import launched
 
 LOOP = """
 import os
@@ -38,7 +38,7 @@ def advisories(got, kind):
 
 @pytest.mark.slow
 def test_one_bit_of_a_replica_is_found(tmp_path):
-    got = torchrun(tmp_path, LOOP.replace("CHANGE", "True").lstrip("\n"), "--replicas-every", "3")
+    got = launched(tmp_path, LOOP.replace("CHANGE", "True").lstrip("\n"), "--replicas-every", "3")
     (found,) = advisories(got, "replicas-differ")
     assert found["step"] == 6 and "1 of 4 replicated parameters of rank 1" in found["text"], got.text()
     assert "module.1.weight" in found["text"] and "at step 3 all had the same" in found["text"], found
@@ -49,7 +49,7 @@ def test_one_bit_of_a_replica_is_found(tmp_path):
 
 @pytest.mark.slow
 def test_equal_replicas_have_no_advisory(tmp_path):
-    got = torchrun(tmp_path, LOOP.replace("CHANGE", "False").replace("rank == 1:", "False:"), "--replicas-every", "3")
+    got = launched(tmp_path, LOOP.replace("CHANGE", "False").replace("rank == 1:", "False:"), "--replicas-every", "3")
     assert not got.report["advisories"] and got.code == 0, got.text()
 
 

@@ -10,7 +10,7 @@ import torch  # noqa: F401  its libraries
 
 from finitude import _native
 from helpers import LIMIT, write_script
-from process_support import cold, launcher
+from process_support import cold, launched, launcher
 from sharded_programs import BEGIN, END, FSDP1, FSDP2, TENSOR_PARALLEL
 
 pytestmark = pytest.mark.slow
@@ -46,15 +46,10 @@ def program(kind, bad):
     )
 
 
-def run(folder, text, *options):
-    write_script(folder, text)
-    return cold(folder, *options, *launcher(folder, 2), "train.py", limit=3 * LIMIT)
-
-
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.thorough) if k == "fsdp1" else k for k in KINDS])
 def test_bad_step_is_skipped_everywhere_explained_and_replayed(tmp_path, kind):
     """Each rank says that it sees it, so that none leaves it out alone."""
-    got = run(tmp_path, program(kind, "step == 5 and rank == 1"), "--on-alarm", "skip")
+    got = launched(tmp_path, program(kind, "step == 5 and rank == 1"), "--on-alarm", "skip")
     assert got.code == 0 and [(a["step"], a["weights"]) for a in got.alarms] == [(5, "clean")] * 2, got.text()
     assert sorted(got.out.splitlines()) == ["rank 0 True", "rank 1 True"] and got.watched["steps"] == 8
     own = next(a for a in got.alarms if a["rank"] == 1)
@@ -81,7 +76,8 @@ def test_bad_step_is_skipped_everywhere_explained_and_replayed(tmp_path, kind):
 
 
 def test_a_healthy_run_is_silent(tmp_path):
-    got = run(tmp_path, program("fsdp2", "False"))
+    write_script(tmp_path, program("fsdp2", "False"))
+    got = cold(tmp_path, *launcher(tmp_path, 2), "train.py", limit=3 * LIMIT)  # an interpreter for each rank
     got.assert_silent()
     assert sorted(got.out.splitlines()) == ["rank 0 True", "rank 1 True"]
     assert got.watched["gradients_scanned"] == 2 * 8 * 4

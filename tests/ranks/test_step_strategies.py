@@ -4,8 +4,8 @@ program of two ranks runs them one after another; another one, without Finitude,
 import pytest
 import torch  # noqa: F401  its libraries
 
-from helpers import LIMIT, plain, write_script
-from process_support import cold, launcher
+from helpers import write_script
+from process_support import plain_ranks, warm_launcher, watched_ranks
 from sharded_programs import BEGIN, END, FSDP1, FSDP1_PARAMETERS, FSDP2, HSDP, SEQUENCE_PARALLEL, TENSOR_PARALLEL
 
 pytestmark = pytest.mark.slow
@@ -175,8 +175,8 @@ def endings(text):
 
 def outcome(folder, names):
     write_script(folder, PROGRAM + "".join(case(name, *CASES[name]) for name in names) + END)
-    got = cold(folder, "--on-alarm", "skip", *launcher(folder, 2), "train.py", limit=3 * LIMIT)
-    expected = plain(folder, *launcher(folder, 2)[1:], "train.py", "leave")
+    got = watched_ranks(folder, "--on-alarm", "skip", *warm_launcher(folder), "train.py")
+    expected = plain_ranks(folder, "train.py", "leave")
     return got, endings(expected.out), expected
 
 
