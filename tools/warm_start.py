@@ -124,6 +124,10 @@ def become(order):
     os.environ.clear()
     os.environ.update(order["env"])
     sys.stdin = open(0, encoding="utf-8", closefd=False)
+    if "tempfile" in sys.modules:
+        sys.modules["tempfile"].tempdir = None  # it may be another one in this environment
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # as random does by itself in a fork
 
 
 def second_processes_from(name, words):

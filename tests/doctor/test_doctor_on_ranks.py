@@ -10,7 +10,7 @@ import pytest
 import torch  # noqa: F401  its libraries
 
 from finitude.doctor import command, measure, rank_findings
-from process_support import TORCHRUN
+from process_support import TORCHRUN, warm_launcher
 
 TRAINS = """
 import sys, torch, torch.distributed as dist
@@ -35,11 +35,11 @@ for _ in range(4):
 """
 
 
-def examined(folder, *words):
+def examined(folder, start, *words):
     script = pathlib.Path(folder) / "train.py"
     script.write_text(TRAINS)
     return subprocess.run(
-        [*TORCHRUN, "2", "-m", "finitude", "doctor", "--json", "--steps", "3", script, *words],
+        [*start, "-m", "finitude", "doctor", "--json", "--steps", "3", script, *words],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -50,7 +50,7 @@ def examined(folder, *words):
 
 @pytest.mark.slow
 def test_a_sharded_model_is_sound(tmp_path):
-    got = examined(tmp_path)
+    got = examined(tmp_path, (*TORCHRUN, "2"))
     found = json.loads(got.stdout)
     assert got.returncode == 0 and found["ranks"] == [0, 1], got.stderr
     assert found["findings"] == [] and found["trouble"] == [] and found["not_looked_at"] == [], found
@@ -59,7 +59,7 @@ def test_a_sharded_model_is_sound(tmp_path):
 
 @pytest.mark.slow
 def test_what_one_rank_finds_names_it(tmp_path):
-    got = examined(tmp_path, "still")
+    got = examined(tmp_path, warm_launcher(tmp_path), "still")
     (found,) = json.loads(got.stdout)["findings"]
     assert found["name"] == "parameters-move" and found["text"].endswith("(rank 1)"), found
     assert found["evidence"]["ranks"] == [1]

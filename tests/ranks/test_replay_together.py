@@ -12,11 +12,11 @@ from finitude.base import checked_json
 from finitude.capsules import step_manifest
 from finitude.cli import offline
 from helpers import LIMIT, environment
-from process_support import TORCHRUN, launched, lost_its_port
+from process_support import TORCHRUN, launched, lost_its_port, warm_launcher
 from rank_programs import ranks
 from sharded_programs import BEGIN, END, FSDP2, TENSOR_PARALLEL
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("replay together")]  # they share what a fixture has run
 
 # In step 3 rank 1 makes the bad value, in step 5 rank 0; in step 6 there is one operation more.
 PLAIN = """
@@ -113,12 +113,21 @@ def run_of(tmp_path_factory):
     return of
 
 
-def together(run, *words, count=2):
-    """(exit code of torchrun, lines of standard output, standard error)"""
-    command = [*TORCHRUN, str(count), "-m", "finitude", "replay", str(run), *words]
+def together(run, *words, by_torchrun=False):
+    """(exit code of the launcher, lines of standard output, standard error)"""
+    folder = run.parent if run.is_file() else run
+    start, env = (*TORCHRUN, "2"), None
+    if not by_torchrun:
+        start, env = warm_launcher(folder), {"TORCHELASTIC_RUN_ID": "none"}
     for _ in range(2):  # once more where it has lost its port
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=3 * LIMIT, env=environment(None), stdin=subprocess.DEVNULL
+            [*start, "-m", "finitude", "replay", str(run), *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=3 * LIMIT,
+            env=environment(env),
+            stdin=subprocess.DEVNULL,
         )
         if not lost_its_port(done.stderr):
             break
@@ -138,7 +147,7 @@ def mixed(run, **steps):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_step_is_computed_again_as_a_whole(run_of, name):
     words = ["--json"] if name == "ddp" else []
-    code, out, err = together(run_of(name) / "step-000003.json", *words)
+    code, out, err = together(run_of(name) / "step-000003.json", *words, by_torchrun=name == "ddp")
     assert code == 0, "\n".join(out) + err
     if words:
         document = json.loads("\n".join(out))
