@@ -8,6 +8,7 @@ process of its own ends: exit functions, flushed streams, signals. `cold=True` s
 import atexit
 import dataclasses
 import gc
+import importlib.util
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ import time
 from finitude.base import checked_json, programs
 
 LIMIT = 180  # seconds for one run, which takes a few; a busy machine takes ten times as long
+_TOOLS = pathlib.Path(__file__).resolve().parents[1] / "tools"
 
 # Whether a run that continues after an alarm has its capsule replayed by `finitude-replay`, as it has for a user. That
 # program loads libtorch, which takes longer than all else of such a run; so it is done where capsules are the subject
@@ -230,22 +232,32 @@ def _server():
 
 class _ServerOfRanks:
     """Forks the ranks of a run, and their second processes. It has imported what programs of several ranks import, so
-    it is another one than that of single processes."""
+    it is another one than that of single processes. The processes of one pytest-xdist run have one together: the first
+    that needs it starts it, the others hold it."""
 
     def __init__(self):
         self.process = subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), _OF_RANKS],
+            [sys.executable, os.path.abspath(__file__), _OF_RANKS, _the_run()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment(None),
             text=True,
         )
         self.python = json.loads(self.process.stdout.readline())
+        spec = importlib.util.spec_from_file_location("warm_start", _TOOLS / "warm_start.py")
+        warm_start = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(warm_start)
+        self._held = warm_start.hold(warm_start.address(_the_run()))
         atexit.register(self.end)
 
     def end(self):
+        self._held.close()
         self.process.stdin.close()
         self.process.wait()
+
+
+def _the_run():
+    return os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())
 
 
 _OF_RANKS = "ranks"  # what this file is started with as the server of ranks
@@ -258,22 +270,29 @@ def python_of_ranks():
     directory and namespaces that it was given. Who starts it has a process that ends as the fork ends, and that passes
     signals to it."""
     global _the_server_of_ranks
-    if _the_server_of_ranks is None:
-        _the_server_of_ranks = _ServerOfRanks()
+    while _the_server_of_ranks is None:
+        try:
+            _the_server_of_ranks = _ServerOfRanks()
+        except ConnectionError:  # that of another process has just ended
+            continue
     return _the_server_of_ranks.python
 
 
 def _serve_ranks(starter):
-    """Forks what is asked for until standard input ends. Returns the order in the fork, never in the server."""
-    while True:
+    """Forks what is asked for until standard input has ended and nobody holds the server. Returns the order in the
+    fork, never in the server."""
+    inputs = [sys.stdin]
+    while inputs or starter.holders:
         is_busy = starter.is_waited_for()
-        ready, _, _ = select.select([sys.stdin, starter], [], [], 0.01 if is_busy else None)
+        ready, _, _ = select.select([*inputs, starter, *starter.holders], [], [], 0.01 if is_busy else None)
         if sys.stdin in ready:
-            starter.end()
-            os._exit(0)
+            inputs = []
+        starter.let_go([one for one in ready if one in starter.holders])
         order = starter.turn()
         if order is not None:
             return order
+    starter.end()
+    os._exit(0)
 
 
 def _serve(starter):
@@ -351,13 +370,21 @@ def _program(words, plain):
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tools"))  # until the child takes its own place
+    sys.path.insert(0, str(_TOOLS))  # until the child takes its own place
     import warm_start
 
-    _is_of_ranks = sys.argv[1:] == [_OF_RANKS]
-    _starter = warm_start.Starter(limit=4 * LIMIT if _is_of_ranks else None)
-    if _is_of_ranks:  # who asks before the imports below are done waits for them
-        print(json.dumps(warm_start.command(_starter.name, [sys.executable])), flush=True)
+    _is_of_ranks = sys.argv[1:2] == [_OF_RANKS]
+    if _is_of_ranks:
+        try:
+            _starter = warm_start.Starter(sys.argv[2], 4 * LIMIT)
+        except OSError:  # another process of the tests has started one
+            _starter = None
+        # Who asks before the imports below are done waits for them.
+        print(json.dumps(warm_start.command(warm_start.address(sys.argv[2]), [sys.executable])), flush=True)
+        if _starter is None:
+            sys.exit(0)
+    else:
+        _starter = warm_start.Starter()
     import forked
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in

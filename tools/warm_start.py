@@ -15,23 +15,40 @@ import sys
 import time
 
 _MOST = 1 << 20  # bytes of an order
+_HOLD = b"hold"
 _NAMESPACES = ("user", "mnt")
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _OURS = ["-m", "finitude"], ["-m", "finitude.selftest"]
 
 
+def address(name):
+    return f"\0finitude-tests-{name}"
+
+
+def hold(address):
+    """A connection: the server stays for as long as it is open. OSError where there is none, or it is about to end."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(address)
+    connection.send(_HOLD)
+    if connection.recv(len(_HOLD)) != _HOLD:
+        raise ConnectionResetError
+    return connection
+
+
 class Starter:
     """In the server: takes orders between two looks at the run. `turn` returns an order in a fork, else None."""
 
-    def __init__(self, limit=None):
-        """limit: seconds after which a fork is killed; None: who asked for it ends it."""
-        self.name = f"\0finitude-tests-{os.getpid()}"
+    def __init__(self, name="", limit=None):
+        """name: by which others find it; OSError where another server has it. limit: seconds after which a fork is
+        killed; None: who asked for it ends it."""
+        self.name = address(name or os.getpid())
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(self.name)
         self._socket.listen(64)
         self._socket.setblocking(False)
         self._limit = limit
         self._running = {}  # process: (connection, when it began)
+        self.holders = []  # connections of those that want the server to stay
 
     def fileno(self):
         """Readable where an order is waiting."""
@@ -44,12 +61,16 @@ class Starter:
             connection = None
         if connection is not None:
             data, ancillary, _, _ = connection.recvmsg(_MOST, socket.CMSG_SPACE(16 * 4))
+            if data == _HOLD:
+                connection.send(_HOLD)
+                self.holders.append(connection)
+                return None
             descriptors = array.array("i")
             for _, _, passed in ancillary:
                 descriptors.frombytes(passed)
             child = os.fork()
             if child == 0:
-                for open_here in (self._socket, connection, *(c for c, _ in self._running.values())):
+                for open_here in (self._socket, connection, *self.holders, *(c for c, _ in self._running.values())):
                     open_here.close()
                 return {**json.loads(data), "descriptors": list(descriptors)}
             self._running[child] = connection, time.monotonic()
@@ -62,6 +83,13 @@ class Starter:
             elif self._is_gone(child, connection) or self._limit and time.monotonic() - began > self._limit:
                 self._kill(child)
         return None
+
+    def let_go(self, holders):
+        """Of those among them that have left."""
+        for connection in holders:
+            if connection.recv(1) == b"":
+                self.holders.remove(connection)
+                connection.close()
 
     def end(self):
         """Kills what is running."""
