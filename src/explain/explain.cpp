@@ -8,6 +8,7 @@
 #include "explain/evidence.h"
 #include "explain/layers.h"
 #include "explain/own_steps.h"
+#include "explain/size_origin.h"
 #include "explain/without_half.h"
 #include "explain/wrapped.h"
 
@@ -53,6 +54,7 @@ std::optional<Finding> best_of(const Evidence& evidence, bool half) {
 Finding explain(const Evidence& evidence) {
   Finding best = best_of(evidence, true).value_or(unknown(evidence));
   report_wrapped(best, evidence);
+  report_size_origin(best, evidence);
   report_layers(best, evidence);
   report_own_steps(best, evidence);
   report_by_parts(best, evidence);
@@ -63,6 +65,7 @@ std::optional<Finding> explain_without_half(const Evidence& evidence) {
   std::optional<Finding> best = best_of(evidence, false);
   if (best) {
     report_wrapped(*best, evidence);
+    report_size_origin(*best, evidence);
     report_layers(*best, evidence);
     report_own_steps(*best, evidence);
     report_by_parts(*best, evidence);

@@ -158,8 +158,13 @@ class TableLab : public Lab {
  public:
   std::map<std::string, std::vector<double>> answers;
   std::map<record::OpId, replay::Wrapped> integers;  // that wrapped around, by the call
+  std::map<std::string, replay::Integers> lists;     // whole numbers, by argument
   int runs = 0;
 
+  std::optional<replay::Integers> whole_numbers(record::OpId, const std::string& arg) override {
+    const auto found = lists.find(arg);
+    return found == lists.end() ? std::nullopt : std::optional(found->second);
+  }
   std::optional<replay::Wrapped> wrapped(record::OpId op) override {
     const auto found = integers.find(op);
     return found == integers.end() ? std::nullopt : std::optional(found->second);

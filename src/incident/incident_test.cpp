@@ -131,6 +131,19 @@ TEST(ClosingLine, SaysFiniteOnlyWhereNothingElseWasSeen) {
   EXPECT_EQ(closing_line(report, 4), "finitude: 1 step watched in 0.0 s, 4 gradients scanned, 5 alarms");
 }
 
+TEST(ClosingLine, NamesTheNumberThatEndedTheProgram) {
+  json report = report_of(5);
+  report["advisories"].push_back(
+      advisory("ended-by-arithmetic", 5, "ZeroDivisionError ended the program at a.py:3: n is 0"));
+  EXPECT_THAT(closing_line(report, 0),
+              HasSubstr("20 gradients scanned, ZeroDivisionError ended the program at a.py:3: n is 0, 1 advisory"));
+  EXPECT_THAT(closing_line(report, 0), Not(HasSubstr("all finite")));
+  report["outcome"] = "unwatched";
+  report["reason"] = "backward was never called";
+  EXPECT_THAT(closing_line(report, 0),
+              HasSubstr("not watched: backward was never called, ZeroDivisionError ended the program at a.py:3: n is 0"));
+}
+
 TEST(ClosingLine, StepsThatTheScalerSkippedWereNotFinite) {
   json report = report_of(5);
   report["watched"]["scaler_skips"] = 8;

@@ -51,8 +51,9 @@ std::string duration(const json& report) {
   return words;
 }
 
-// What lay around as an exception ended the program, of which no cause is known.
-constexpr std::string_view kSeenAtTheEnd = "not-finite-at-the-end";
+// What lay around as an exception ended the program, of which no cause is known; and finite numbers (a zero that was
+// divided by) that an exception was about.
+constexpr std::string_view kOfTheEnd[] = {"not-finite-at-the-end", "ended-by-arithmetic"};
 // Kinds of advisories after which nobody may say that all was finite.
 constexpr std::string_view kNotFinite[] = {"handled-by-script", "killed", "allowed"};
 // And those after which nobody may say it either, as everything is finite and the training is ruined: in this order
@@ -65,15 +66,21 @@ constexpr Ruined kRuined[] = {{"zero-gradients", "every gradient is zero"},
                               {"swallowed-overflow", "an overflow has made every gradient zero"},
                               {"optimizer-state-overflow", "the state of an optimizer has overflowed"}};
 
+// What an exception that ended the program was about, where that is known.
+bool say_end(const std::vector<const json*>& advisories, std::vector<std::string>* parts) {
+  const auto last = std::ranges::find_if(advisories, [](const json* a) {
+    return std::ranges::any_of(kOfTheEnd, [&](std::string_view kind) { return (*a)["kind"] == kind; });
+  });
+  if (last == advisories.end()) return false;
+  parts->push_back(text(**last, "text"));
+  return true;
+}
+
 // "all finite", or what is known where that is not so.
 void say_clean(const json& watched, const std::vector<const json*>& advisories, std::vector<std::string>* parts) {
   bool bad_seen = count(watched, "unapplied") != 0 || count(watched, "handled_by_script") != 0 ||
                   count(watched, "zero_gradients") != 0;
-  const auto last = std::ranges::find_if(advisories, [](const json* a) { return (*a)["kind"] == kSeenAtTheEnd; });
-  if (last != advisories.end()) {
-    bad_seen = true;
-    parts->push_back(text(**last, "text"));
-  }
+  bad_seen |= say_end(advisories, parts);
   bad_seen |= std::ranges::any_of(advisories, [](const json* a) {
     return std::ranges::any_of(kNotFinite, [&](std::string_view kind) { return (*a)["kind"] == kind; });
   });
@@ -206,6 +213,7 @@ std::string closing_line(const json& report, std::uint64_t unlisted) {
   std::vector<std::string> parts;
   if (is_unwatched) {
     parts.push_back("not watched: " + text(report, "reason"));
+    say_end(advisories, &parts);
   } else {
     parts.push_back(counted(count(watched, "steps"), "step", "steps") +
                     (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : "") + " watched" + duration(report));

@@ -24,7 +24,9 @@ using record::TensorUse;
 constexpr OpId kMostOps = 1 << 18;
 
 struct State {
-  bool data = false;   // something of it comes from no weight and no number of the program
+  // Something of it comes from the batch. Where a loader handed one over, that is what came of that; else of all that is
+  // no weight and no number of the program.
+  bool data = false;
   bool moved = false;  // dimension 0 is another one than in the data
   bool lost = false;   // it is not known which it is
 
@@ -150,7 +152,10 @@ class Follow {
  public:
   // In the order in which they ended: what an operator makes in others is its own result at last.
   explicit Follow(const record::Trace& trace)
-      : trace_(trace), whole_(trace.storages.size()), known_(trace.storages.size()) {
+      : trace_(trace),
+        is_loaded_(std::ranges::any_of(trace.storages, [](const auto& s) { return s.origin == Origin::kBatch; })),
+        whole_(trace.storages.size()),
+        known_(trace.storages.size()) {
     for (const Op& op : trace_.ops) {
       const bool part_of_view = op.parent < trace_.ops.size() && trace_.ops[op.parent].is_view;
       if (!op.is_node && !op.allocates && !part_of_view) ops_.push_back(&op);
@@ -168,7 +173,7 @@ class Follow {
     if (found != views_.end()) return found->second;
     if (known_[use.storage]) return whole_[use.storage];
     const Origin origin = trace_.storages[use.storage].origin;
-    return {.data = origin == Origin::kBatch || origin == Origin::kUnknown};
+    return {.data = origin == Origin::kBatch || (origin == Origin::kUnknown && !is_loaded_)};
   }
 
  private:
@@ -205,7 +210,9 @@ class Follow {
       made.lost |= state.lost;
     }
     made.lost |= pairs_with_weight;
-    if (op.random || !any_input) made.data = true;  // drawn, or filled by the program: samples it may be
+    // Drawn, or filled by the program: samples it may be. Beside what a loader gave, what the program fills is a table
+    // (an identity, positions, counts), with as many rows by chance.
+    if (op.random || (!any_input && !is_loaded_)) made.data = true;
     if (loses(op) || makes_groups(op) || may_shuffle(op)) made.lost = true;
     const bool exchanged = exchanges(op);
     if (exchanged) made.moved = !made.moved;
@@ -223,6 +230,7 @@ class Follow {
   }
 
   const record::Trace& trace_;
+  const bool is_loaded_;
   std::vector<const Op*> ops_;
   std::size_t next_ = 0;
   std::vector<State> whole_;

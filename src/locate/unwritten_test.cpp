@@ -151,6 +151,25 @@ TEST(BatchRows, OfTheDataButNotOfWeights) {
   EXPECT_FALSE(r.can_be_samples(r.product(r.w, r.x)));
 }
 
+// Beside a batch of a loader: tables with as many rows, which the program had from before or fills in the step. Where no
+// loader gave anything, they may be the batch. Noise is drawn for each sample.
+TEST(BatchRows, OfTablesAreNone) {
+  for (const bool loaded : {true, false}) {
+    Rows r;
+    if (!loaded) r.b.trace.storages[r.x.storage].origin = Origin::kUnknown;
+    const Tensor table = r.b.storage(Origin::kUnknown, {8, 8}), made = r.b.storage(Origin::kUnknown, {8, 8}),
+                 noise = r.b.storage(Origin::kUnknown, {8, 8});
+    r.b.op("aten::arange").out(made).end();
+    auto draw = r.b.op("aten::randn");
+    draw.op().random = true;
+    draw.out(noise).end();
+    EXPECT_EQ(r.can_be_samples(r.of("aten::exp", table)), !loaded);
+    EXPECT_EQ(r.can_be_samples(r.of("aten::exp", made)), !loaded);
+    EXPECT_TRUE(r.can_be_samples(r.of("aten::exp", noise)));
+    EXPECT_TRUE(r.can_be_samples(r.of("aten::exp", r.x)));
+  }
+}
+
 TEST(BatchRows, NotOfFeatures) {
   Rows r;
   EXPECT_FALSE(r.can_be_samples(r.of("aten::clone", r.transposed(r.of("aten::exp", r.x)))));

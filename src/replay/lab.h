@@ -51,6 +51,11 @@ struct Wrapped {
   std::string dtype;                 // "int8"
 };
 
+// Whole numbers that a captured call was given.
+struct Integers {
+  std::vector<std::int64_t> shape, values;  // values row-major
+};
+
 // Runs captured calls again. The live half implements it on torch; tests with tables.
 class Lab {
  public:
@@ -60,6 +65,9 @@ class Lab {
   virtual std::vector<Spread> spreads(record::OpId) { return {}; }
   // Nothing where the call makes no integers, was not captured, or all of them are as float64 has them.
   virtual std::optional<Wrapped> wrapped(record::OpId) { return std::nullopt; }
+  // The whole numbers of that argument (labels, lengths), a tensor or a list. Nothing where the call was not captured,
+  // the argument is something else, or it is very large.
+  virtual std::optional<Integers> whole_numbers(record::OpId, const std::string& /*arg*/) { return std::nullopt; }
 };
 
 }  // namespace finitude::replay

@@ -194,6 +194,33 @@ std::optional<Wrapped> TorchLab::wrapped(record::OpId op) {
   }
 }
 
+std::optional<Integers> TorchLab::whole_numbers(record::OpId op, const std::string& arg) {
+  const observe::CapturedCall* call = tracer_.captured(op);
+  if (call == nullptr) return std::nullopt;
+  try {
+    const Undisturbed undisturbed;
+    const auto handle = c10::Dispatcher::singleton().findSchema({call->op, call->overload});
+    if (!handle) return std::nullopt;
+    const auto place = handle->schema().argumentIndexWithName(arg);
+    if (!place || static_cast<std::size_t>(*place) >= call->args.size()) return std::nullopt;
+    const c10::IValue& value = call->args[static_cast<std::size_t>(*place)];
+    if (value.isIntList()) {
+      Integers found;
+      found.values = value.toIntVector();
+      found.shape = {static_cast<std::int64_t>(found.values.size())};
+      return found;
+    }
+    if (!value.isTensor() || !value.toTensor().defined()) return std::nullopt;
+    const at::Tensor& t = value.toTensor();
+    if (!at::isIntegralType(t.scalar_type(), false) || t.numel() > kMostCounted) return std::nullopt;
+    const at::Tensor dense = t.to(at::kCPU, at::kLong).contiguous();
+    const auto* first = dense.const_data_ptr<std::int64_t>();
+    return Integers{t.sizes().vec(), {first, first + dense.numel()}};
+  } catch (const std::exception&) {
+    return std::nullopt;  // the report does without
+  }
+}
+
 Trial TorchLab::run(record::OpId op, const Variant& variant) {
   Trial trial;
   const observe::CapturedCall* call = tracer_.captured(op);

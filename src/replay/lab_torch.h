@@ -14,6 +14,7 @@ class TorchLab : public Lab {
   Trial run(record::OpId op, const Variant& variant) override;
   std::vector<Spread> spreads(record::OpId op) override;
   std::optional<Wrapped> wrapped(record::OpId op) override;
+  std::optional<Integers> whole_numbers(record::OpId op, const std::string& arg) override;
 
  private:
   const observe::Tracer& tracer_;

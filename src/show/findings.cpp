@@ -98,6 +98,7 @@ json statistics(const record::TensorUse& use) {
               {"min", number(h.min)}, {"max", number(h.max)}, {"absmax", number(h.absmax)},
               {"nan", h.nan},         {"inf", h.inf()},       {"pos_inf", h.pos_inf},
               {"neg_inf", h.neg_inf}, {"zero", h.zero},       {"numel", h.numel}};
+  if (h.subnormal != 0) out["subnormal"] = h.subnormal;
   if (!record::has_range(h)) out["min"] = out["max"] = out["absmax"] = nullptr;
   return out;
 }
@@ -305,6 +306,7 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
                   {"confidence", finding.confidence},
                   {"text", finding.text},
                   {"experiments", experiments}};
+  if (finding.is_overflow) out["is_overflow"] = true;  // for what follows; no part of a report
   if (finding.budget_seconds > 0) {
     out["cause"]["tried_seconds"] = finding.tried_seconds;
     out["cause"]["budget_seconds"] = finding.budget_seconds;

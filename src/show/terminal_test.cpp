@@ -47,6 +47,19 @@ TEST(Terminal, LossAlarmWithForwardBirth) {
   EXPECT_THAT(out, HasSubstr("capsule finitude-runs/2026-03-02T09-14-05/step-000412 finitude replay finitude-runs/"));
 }
 
+TEST(Terminal, AFiniteTensorNearTheLimitSaysHowNear) {
+  nlohmann::json report = sample("loss_forward");
+  auto& input = report["alarms"][0]["births"][0]["inputs"][0];
+  input["min"] = -3.156e38, input["zero"] = 0, input["subnormal"] = 7;
+  EXPECT_THAT(joined(shown(report)), HasSubstr("max 1 0.11 bits below the limit of float32 7 subnormal"));
+  input["dtype"] = "bfloat16";
+  EXPECT_THAT(joined(shown(report)), HasSubstr("0.1 bits below the limit of bfloat16"));
+  input["dtype"] = "float64";
+  EXPECT_THAT(joined(shown(report)), Not(HasSubstr("bits below")));
+  input["dtype"] = "float16", input["min"] = -1000, input["max"] = 60000;
+  EXPECT_THAT(joined(shown(report)), HasSubstr("max 60000 0.13 bits below the limit of float16"));
+}
+
 TEST(Terminal, CountsOfComplexTensorsAreOfTheirParts) {
   nlohmann::json report = sample("loss_forward");
   report["alarms"][0]["births"][0]["inputs"][0]["dtype"] = "complex64";

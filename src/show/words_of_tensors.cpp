@@ -1,7 +1,10 @@
 // The words about one tensor and one place in the code.
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <string_view>
 
+#include "finitude/dtype.h"
 #include "show/words.h"
 
 namespace finitude::show {
@@ -118,6 +121,32 @@ std::string rows_of(const Json& statistics, const Json& rows_of_birth) {
   return std::all_of(rows_of_birth.begin(), rows_of_birth.end(), has) ? rows_words(rows_of_birth) : std::string();
 }
 
+namespace {
+
+constexpr double kNearLimit = 3;  // bits: a product with 8 leaves the format
+
+double limit_of(const std::string& dtype) {
+  for (int i = 0; i < static_cast<int>(sense::DType::kOther); ++i) {
+    const sense::DTypeInfo& known = sense::info(static_cast<sense::DType>(i));
+    if (known.name == dtype) return known.max_finite;
+  }
+  return 0;
+}
+
+// "0.15 bits below the limit of float32": that a tensor is finite does not make it sound. Empty where it is far below.
+std::string near_limit(const Json& statistics) {
+  const std::string dtype = text(statistics, "dtype");
+  const double limit = limit_of(dtype);
+  if (limit == 0 || !known(at(statistics, "max")) || !known(at(statistics, "min"))) return {};
+  const double largest = std::max(std::fabs(real(at(statistics, "max"))), std::fabs(real(at(statistics, "min"))));
+  if (!(largest > 0) || !(largest <= limit) || std::log2(limit / largest) >= kNearLimit) return {};
+  char bits[32];
+  std::snprintf(bits, sizeof bits, "%.2g", std::log2(limit / largest));
+  return std::string(bits) + " bits below the limit of " + dtype;
+}
+
+}  // namespace
+
 std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_of_birth) {
   std::vector<std::string> out;
   const std::uint64_t numel = count(statistics, "numel"), nan = count(statistics, "nan");
@@ -128,6 +157,9 @@ std::vector<std::string> tensor_values(const Json& statistics, const Json& rows_
     if (known(at(statistics, "min"))) out.push_back("min " + number_text(real(at(statistics, "min"))));
     if (known(at(statistics, "max"))) out.push_back("max " + number_text(real(at(statistics, "max"))));
     if (known(at(statistics, "mean"))) out.push_back("mean " + number_text(real(at(statistics, "mean"))));
+    if (std::string near = nan + inf == 0 ? near_limit(statistics) : ""; !near.empty()) out.push_back(std::move(near));
+    if (const std::uint64_t tiny = count(statistics, "subnormal"); tiny != 0)
+      out.push_back(tiny == numel ? "all subnormal" : grouped(tiny) + " subnormal");
   }
   const std::size_t before = out.size();
   if (nan) out.push_back(grouped(nan) + " x NaN");

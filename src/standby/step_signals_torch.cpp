@@ -201,8 +201,15 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
   const bool softmax_has_news = look_at_softmax(step, &found->second);
   const bool drops_have_news = look_at_drops(entry, step, &found->second);
   const bool parameters_have_news = look_at_parameters(entry, step, s.gradients, &found->second);
+  // What grows and vanishes is judged without the loss scale, which a scaler changes. Of gradients that were clipped the
+  // norm was taken after they had been unscaled.
+  const float scale = record::loss_scale(step.flags);
+  const double unscaled = scale > 0 && !(entry.clip_norm > 0) ? 1 / static_cast<double>(scale) : 1;
+  if (unscaled != 1)
+    for (float& gradient : s.gradients)
+      if (gradient > 0) gradient = static_cast<float>(gradient * unscaled);
   const bool steps_have_news =
-      found->second.steps.note({step.step, step.loss, step.grad_absmax, step.lr, record::loss_scale(step.flags),
+      found->second.steps.note({step.step, step.loss, step.grad_absmax * unscaled, step.lr, scale,
                                 norm_of(entry, step.grad_absmax, s.norm_limit), entry.clip_max},
                                s.gradients);
   return weights_have_news || softmax_has_news || drops_have_news || parameters_have_news || steps_have_news;

@@ -269,6 +269,11 @@ class ByHand:
             alarm["text"] += (
                 ", where no operator is seen to (numpy?): whether it would have applied this step is not known"
             )
+        is_ruined = not row and not all(_native.is_finite(mark.copy) for mark in bad.marks)
+        if is_ruined:
+            alarm["text"] += "; its parameters are not finite: " + (
+                "an update before wrote them" if bad.step else "they were so before the first step"
+            )
         applied = is_written and not bad.is_zeroed and (at_end or action == "warn")
         if applied and at_end:
             alarm["text"] += ", and ended after it had applied this step"
@@ -296,6 +301,8 @@ class ByHand:
             alarm["action"] = "reported, the script drops the step"
         elif action == "warn" or applied:
             alarm["weights"], self.is_damaged = "damaged", True
+        if is_ruined:
+            alarm["weights"] = "damaged"
         session.report.add_alarm(alarm)
         session.part(session.console.print_alarm, alarm)
         if action in ("stop", "raise"):

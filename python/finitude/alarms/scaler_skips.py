@@ -37,6 +37,7 @@ class ScalerSkips:
         explains an alarm and carries the policy out (Decision.act)."""
         self._context, self._scaling = context, scaling
         self._leave_at, self._judge, self._act, self._agreement = leave_at, judge, act, agreement
+        self._first_scale: dict[int, float | None] = {}  # by optimizer, at the first skip of the row
 
     def on_step(self, optimizer: Optimizer, scaler: Any, skipped: bool) -> bool | None:
         """GradScaler.step with a bad unscaled loss, which raises an alarm at once (True: the call is skipped), or a
@@ -82,6 +83,8 @@ class ScalerSkips:
         scaling.count_skip(window["ordinal"])
         scale = float(scaler.get_scale()) if scaler is not None else None
         beyond, row = scaling.skips.on_skip(window["ordinal"], window["step"], scale)
+        if row <= 1:
+            self._first_scale[window["ordinal"]] = scale
         if target is not None:
             target.on_scaler_skip(optimizer, beyond)
         if not beyond:
@@ -90,9 +93,7 @@ class ScalerSkips:
         name = optimizer_members.names(optimizer)[bad[0]] if bad else "gradients"
         alarm = self._context.alarms.of(optimizer, "gradient", name)
         alarm["text"] = f"GradScaler skipped {row} step{'s' if row > 1 else ''} in a row" + (
-            f" and its scale is {scale:g} by now: the gradients overflow at every scale so far"
-            if scale is not None
-            else ""
+            "" if scale is None else self._scale_words(window["ordinal"], row, scale)
         )
         alarm["cause"] = {
             "class": "loss-scale-misuse",
@@ -102,3 +103,12 @@ class ScalerSkips:
         }
         sinks = sinks_of.of_optimizer(optimizer) if at_hand and not window["on_device"] else []
         self._act(optimizer, alarm, sinks, where="skipped", rerun_wanted=bool(sinks))
+
+    def _scale_words(self, ordinal: int, row: int, scale: float) -> str:
+        """What is said of the scale after skips in a row. An update halves it after each of them."""
+        if row > 1 and self._first_scale.get(ordinal) == scale:
+            return (
+                f" and its scale is still {scale:g}: a skip lowers it only where scaler.update() is called after "
+                "scaler.step()"
+            )
+        return f" and its scale is {scale:g} by now: the gradients overflow at every scale so far"

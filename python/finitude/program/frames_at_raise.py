@@ -21,7 +21,7 @@ from .tensor_stats import count_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from ..base.types import Tensor
@@ -91,14 +91,14 @@ class Raised:
 
 def look(error: BaseException | None, is_known: Callable[[Tensor], bool] = lambda tensor: False) -> Raised:
     """What the frames of that exception hold."""
-    raised, links = Raised(), _chain(error)
+    raised, links = Raised(), chain(error)
     speaks = any(_speaks(e, _OF_VALUES) for e in links)
     may_speak = speaks or any(_speaks(e, _MAY_BE_OF_VALUES) for e in links)
     raised.asks = speaks
     left = _Budget(is_known)
     for link in links:
         innermost = True
-        for frame, line in _frames(link):
+        for frame, line in frames(link):
             statement = statements.at(frame.f_code.co_filename, line)
             checks = innermost and statement.is_check
             raised.asks = raised.asks or checks and statement.asks
@@ -127,7 +127,7 @@ def is_about_values(error: BaseException) -> bool:
     return raised.asks or bool(raised.refused or raised.handed)
 
 
-def _chain(error):
+def chain(error: BaseException | None) -> list[BaseException]:
     """The exception and those that it was raised from or while they were handled, up to one of finitude, which
     is about a step that was reported."""
     found = []
@@ -142,7 +142,7 @@ def _chain(error):
     return found
 
 
-def _frames(error):
+def frames(error: BaseException) -> Iterator[tuple[Any, int]]:
     """(frame, line) of the frames that are not torch's, the standard library's or ours, the innermost
     first."""
     found, traceback = [], error.__traceback__
@@ -215,6 +215,22 @@ class _Budget:
         nan = int(numpy.isnan(value).sum())
         inf = int(numpy.isinf(value).sum())
         return " and ".join(([f"{nan} NaN"] if nan else []) + ([f"{inf} Inf"] if inf else []))
+
+
+def number(value: Any) -> float | None:
+    """The value of a Python number, of a number of NumPy or of a tensor without dimensions on the CPU; else None."""
+    try:
+        if type(value) in (int, float):
+            return float(value)
+        if type(value) in (torch.Tensor, torch.nn.Parameter):
+            is_one = value.dim() == 0 and value.device.type == "cpu" and not value.is_complex()
+            return float(value.detach()) if is_one else None
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, (numpy.floating, numpy.integer)):
+            return float(value)
+    except Exception:  # too large for a float, or no values
+        return None
+    return None
 
 
 def _is_mask(s):

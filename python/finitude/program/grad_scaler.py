@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 
+import torch.amp.grad_scaler
+
 from .. import _native
 from . import optimizer_members
 
@@ -13,6 +15,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..base.types import Optimizer
+
+_FILE = torch.amp.grad_scaler.__file__
+
+
+def complaint(error: BaseException | None) -> str:
+    """": step() has already been called since the last update()." of an exception that a GradScaler itself raised about
+    how it is called; "" of any other."""
+    traceback = error.__traceback__ if isinstance(error, (RuntimeError, AssertionError, ValueError)) else None
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or traceback.tb_frame.f_code.co_filename != _FILE:
+        return ""
+    lines = str(error).splitlines()
+    return f": {lines[0]}" if lines else ""
 
 
 class Scaling:

@@ -145,7 +145,7 @@ def _visit(node, found):
     if (
         isinstance(node, (ast.Attribute, ast.Subscript))
         and isinstance(getattr(node, "ctx", None), ast.Load)
-        and _is_chain(node)
+        and is_chain(node)
     ):
         found.append(node)
         return
@@ -153,7 +153,8 @@ def _visit(node, found):
         _visit(child, found)
 
 
-def _is_chain(node):
+def is_chain(node: Any) -> bool:
+    """Whether it is a name, or attributes and constant elements of one: `a.b[0]`."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         if (
             isinstance(node, ast.Attribute)
@@ -168,7 +169,13 @@ def _is_chain(node):
 
 def assignment(statement: Statement, name: str) -> tuple[Sequence[Any], int]:
     """(the operands of what the name was set to last before that statement, the line), or ((), 0)."""
-    found, line = (), 0
+    value, line = assigned(statement, name)
+    return (_operands([value]), line) if value is not None else ((), 0)
+
+
+def assigned(statement: Statement, name: str) -> tuple[Any, int]:
+    """(the expression that the name was set to last before that statement, the line), or (None, 0)."""
+    found, line = None, 0
     node: Any
     for node in ast.walk(statement.body) if statement.body is not None else ():
         targets = (
@@ -185,7 +192,7 @@ def assignment(statement: Statement, name: str) -> tuple[Sequence[Any], int]:
             for t in ast.walk(target)
         )
         if named and node.value is not None and line < node.lineno < statement.line:
-            found, line = _operands([node.value]), node.lineno
+            found, line = node.value, node.lineno
     return found, line
 
 

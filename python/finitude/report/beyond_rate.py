@@ -28,7 +28,6 @@ BESIDE_ZERO = (
     10  # the same where it divides by state that is zero: the gradients that follow are as large as the weights
 )
 SMALL = 1e-8  # of the largest value of that state: next to nothing
-OVERFLOWS = " makes an overflow in "  # of src/explain/rules/optimizer_arithmetic.cpp
 GROWN = 10.0  # times the largest weight at the start
 FOLLOWS = frozenset(
     {
@@ -53,7 +52,7 @@ FOLLOWS = frozenset(
 def add_to(found: Findings, optimizer: Optimizer, start: Mapping[int, float], steps: AppliedSteps) -> None:
     """Into findings of what such weights led to. start: {id of a parameter: its magnitude before the first step};
     steps: (step, loss, largest gradient, learning rate) of the applied ones."""
-    if not found.get("births") or not _may_follow(found["cause"]) or isinstance(optimizer, OWN_STEP_SIZE):
+    if not found.get("births") or not _may_follow(found) or isinstance(optimizer, OWN_STEP_SIZE):
         return
     if not start or not steps or steps[0][0] != 0 or steps[-1][0] != len(steps) - 1:
         return  # older steps are not known
@@ -83,9 +82,11 @@ def add_to(found: Findings, optimizer: Optimizer, start: Mapping[int, float], st
         _explain_arithmetic(found, optimizer, of)
 
 
-def _may_follow(cause):
-    """Also an overflow inside the optimizer: of gradients that are as large as the weights that it has made."""
-    return cause["class"] in FOLLOWS or cause["class"] == "optimizer-arithmetic" and OVERFLOWS in cause["text"]
+def _may_follow(found):
+    """Also an overflow inside the optimizer (is_overflow: src/explain/finding.h): of gradients that are as large as the
+    weights that it has made."""
+    cause = found["cause"]["class"]
+    return cause in FOLLOWS or cause == "optimizer-arithmetic" and found.get("is_overflow", False)
 
 
 class _Moved(typing.NamedTuple):

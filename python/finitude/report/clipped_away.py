@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import weakref
 
+from ..program import optimizer_members
 from . import hyperparameters, incident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import Optimizer, Window
     from .document import Report
+
+LARGEST_NORM = 1.8e19  # whose square fits in float32
 
 _last = (
     weakref.WeakKeyDictionary()
@@ -28,7 +31,7 @@ def advise_row(report: Report, optimizer: Optimizer | None, step: int, window: W
             return  # a report lists only so many of a kind
         advisory, first, times = report.advisories[-1], step, 0
         norm = (
-            f"; in float64 it is {window['norm_in_float64']:.3g}"
+            f"; in float64 it is {window['norm_in_float64']:.3g}{_still_scaled(optimizer, window['norm_in_float64'])}"
             if window is not None and window["norm_in_float64"]
             else ""
         )
@@ -44,6 +47,18 @@ def advise_row(report: Report, optimizer: Optimizer | None, step: int, window: W
         f"the gradient norm overflowed though every gradient is finite{norm}; clipping by it set "
         f"them to zero: {moves} from "
         f"step {first} on, until the norm is finite again{often}"
+    )
+
+
+def _still_scaled(optimizer, norm):
+    """Of a norm that a GradScaler's scale makes too large. Whether the program has called unscale_ by then is not known."""
+    scaler = optimizer_members.scaler_of(optimizer) if optimizer is not None else None
+    scale = float(scaler.get_scale()) if scaler is not None else 0.0
+    if not scale > 1 or norm / scale > LARGEST_NORM:
+        return ""
+    return (
+        f", {norm / scale:.3g} times the loss scale of {scale:.3g}: scaler.unscale_(optimizer) has to be called before "
+        "gradients are clipped, and init_scale may be too large"
     )
 
 

@@ -6,15 +6,18 @@ from __future__ import annotations
 import json
 import math
 
+import torch
+
 from .. import _native
 from ..base.plain_json import safe
 from ..program import optimizer_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..base.types import Alarm, AppliedSteps, Findings, Optimizer, StartMagnitudes, StepWarning
+    from .document import Report
 
 CAUSED_BY_GROWTH = frozenset(
     {
@@ -36,6 +39,7 @@ UNSOUND = 1e3  # times as large as any gradient before
 GROWN = 100.0  # times as large as at the start
 ABOVE_ALL = 10.0  # times the largest weight at the start: a parameter that began tiny may grow far without harm
 GROWN_BY_RATE = 2.0  # as GROWN, where the cause is that the updates are too large
+NEAR_LIMIT = 8.0  # bits below the largest number of the dtype
 NO_GRADIENT = 1e10  # is that large in a run that is well
 
 
@@ -90,6 +94,37 @@ def _grown(started_with, optimizer, by_rate=False):
     ), f"grown {above[worst]:.3g}-fold since step 0 ({names.get(worst, '')}: {start[worst]:.3g} to {now[worst]:.3g})"
 
 
+def extremes(optimizer: Optimizer, magnitudes: Mapping[int, float]) -> str:
+    """What is unsound of parameters for their size alone: the one nearest to the limit of its dtype, or one of nothing but
+    subnormal numbers; "" where all are well inside. magnitudes: {id of a parameter: its largest}."""
+    nearest, bits, subnormal = "", NEAR_LIMIT, ""
+    for p, name in zip(optimizer_members.parameters(optimizer), optimizer_members.names(optimizer)):
+        largest = magnitudes.get(id(p), 0.0)
+        if not largest > 0 or not (p.is_floating_point() or p.is_complex()):
+            continue
+        limits = torch.finfo(p.dtype)
+        left = math.log2(limits.max / largest)
+        if left < bits:
+            bits, nearest = left, f"{name} reaches {largest:.3g}, {_figure(left)} bits below the limit of {_dtype(p)}"
+        elif largest < limits.smallest_normal and not subnormal:
+            subnormal = f"{name} is subnormal in {_dtype(p)}, {largest:.3g} at most"
+    return nearest or subnormal
+
+
+def advise_extremes(report: Report, optimizer: Optimizer, magnitudes: Mapping[int, float]) -> None:
+    """Before the first step: such parameters are finite, and the next product with one overflows or is zero."""
+    if words := extremes(optimizer, magnitudes):
+        report.advise("headroom", 0, f"before the first step {words}: it is finite, not sound")
+
+
+def _figure(bits):
+    return f"{max(bits, 0.0):.2g}"
+
+
+def _dtype(p):
+    return str(p.dtype).removeprefix("torch.")
+
+
 def with_bad_loss(started_with: StartMagnitudes, optimizer: Optimizer) -> str:
     """What is said of the weights where only the loss is bad."""
     gradients = [
@@ -111,6 +146,7 @@ def add_weights(started_with: StartMagnitudes, optimizer: Optimizer, alarm: Alar
     too large updates made are not called clean however far they got."""
     by_rate = (alarm["cause"] or {}).get("class") == "learning-rate"
     alarm["growth"], words = _grown(started_with, optimizer, by_rate)
+    words = words or extremes(optimizer, optimizer_members.magnitudes(optimizer))
     if (words or by_rate) and alarm["weights"] == "clean":
         alarm["text"] += "; weights are finite" + (f" but {words}" if words else "")
     elif words:

@@ -7,10 +7,11 @@ import contextlib
 import os
 
 from .. import _native
-from ..alarms import manual_updates
+from ..alarms import arithmetic_errors, manual_updates
 from ..base.say import say
 from ..effects import fork_dry_run
 from ..errors import NonFiniteError
+from ..program import grad_scaler
 from ..report import incident, kept_step, one_line, unwatched
 from ..report.document import without_inner
 from ..rerun import ladder
@@ -64,9 +65,11 @@ class Ending:
             return
         if isinstance(error, (NonFiniteError, KeyboardInterrupt)) or not _native.is_on():
             return
-        words = f"the script itself raised {type(error).__name__}"
+        words = f"the script itself raised {type(error).__name__}{grad_scaler.complaint(error)}"
         if (alarm := self.of_exception(error, words, "the script's own exception")) is not None:
             self._add_and_print(alarm)
+        else:
+            session.part(arithmetic_errors.advise, session.report, error)
 
     def of_exception(self, error: BaseException | None, words: str, action: str) -> Alarm | None:
         """The alarm of a bad value that the exception is about, explained as far as it can be; None where nothing says

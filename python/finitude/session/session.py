@@ -16,7 +16,7 @@ from .. import _native
 from ..alarms import initial_state
 from ..effects import notebook_cells
 from ..program import nonfinite_state, optimizer_members, ranks, step_wrapper
-from ..report import kept_step
+from ..report import growth, kept_step
 from . import agreement
 from .assembly import Parts
 
@@ -88,6 +88,7 @@ class Session(Parts):
         if self.target is not None:
             return self.target.begins(optimizer, bad)
         if not bad:
+            self.part(growth.advise_extremes, self.report, optimizer, self.started_with[id(optimizer)])
             return None
         alarm = self.initial_state.alarm(optimizer, *bad)
         _native.consume_losses(optimizer)

@@ -9,8 +9,8 @@
 namespace finitude::explain {
 namespace {
 
-std::vector<long> numbers(const record::Op& op, std::string_view arg) {
-  std::vector<long> found;
+std::vector<std::int64_t> numbers(const record::Op& op, std::string_view arg) {
+  std::vector<std::int64_t> found;
   for (const auto& scalar : op.scalars) {
     if (scalar.arg != arg) continue;
     const char* at = scalar.text.c_str();
@@ -24,6 +24,49 @@ std::vector<long> numbers(const record::Op& op, std::string_view arg) {
     }
   }
   return found;
+}
+
+std::vector<std::int64_t> lengths(const Scene& s, const record::Op& ctc, const std::string& arg) {
+  if (s.evidence.lab)
+    if (auto known = s.evidence.lab->whole_numbers(static_cast<record::OpId>(&ctc - s.trace.ops.data()), arg))
+      return std::move(known->values);
+  return numbers(ctc, arg);
+}
+
+// Between two equal labels a blank has to lie, so each such pair takes one more step of the input.
+std::int64_t equal_neighbours(const replay::Integers& labels, const std::vector<std::int64_t>& of, std::size_t sample) {
+  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(of[sample], 0));
+  std::size_t begin = 0;
+  if (labels.shape.size() == 2) {
+    begin = sample * static_cast<std::size_t>(labels.shape[1]);
+  } else {  // one after the other
+    for (std::size_t i = 0; i < sample; ++i) begin += static_cast<std::size_t>(std::max<std::int64_t>(of[i], 0));
+  }
+  std::int64_t pairs = 0;
+  for (std::size_t i = begin + 1; i < std::min(begin + count, labels.values.size()); ++i)
+    pairs += labels.values[i] == labels.values[i - 1];
+  return pairs;
+}
+
+// "sample 2 has a target of 4 with 1 pair of equal neighbours, which needs 5 steps, for an input of 4; sample 3 ...".
+// Empty where no sample is known to be too short.
+std::string too_short(const std::vector<std::int64_t>& inputs, const std::vector<std::int64_t>& targets,
+                      const std::optional<replay::Integers>& labels) {
+  constexpr int kNamed = 4;
+  std::string text;
+  int found = 0;
+  for (std::size_t i = 0; i < std::min(inputs.size(), targets.size()); ++i) {
+    const std::int64_t pairs = labels ? equal_neighbours(*labels, targets, i) : 0;
+    if (targets[i] + pairs <= inputs[i] || ++found > kNamed) continue;
+    text += (text.empty() ? ": sample " : "; sample ") + std::to_string(i) + " has a target of " +
+            std::to_string(targets[i]);
+    if (pairs > 0)
+      text += " with " + std::to_string(pairs) + (pairs == 1 ? " pair" : " pairs") +
+              " of equal neighbours, which takes " + std::to_string(targets[i] + pairs) + " steps,";
+    text += " for an input of " + std::to_string(inputs[i]);
+  }
+  if (found > kNamed) text += "; and " + std::to_string(found - kNamed) + " more";
+  return text;
 }
 
 class InfeasibleCtc : public Rule {
@@ -48,16 +91,19 @@ class InfeasibleCtc : public Rule {
         "ctc_loss has no alignment for " +
         (backward_op ? std::string("a sample") : counted(ctc->outputs.front().health.pos_inf, "sample")) +
         (numbers(*ctc, "input_lengths").empty() ? at_rows(s.birth) : "");
-    const auto inputs = numbers(*ctc, "input_lengths"), targets = numbers(*ctc, "target_lengths");
-    for (std::size_t i = 0; i < std::min(inputs.size(), targets.size()); ++i)
-      if (targets[i] > inputs[i]) {
-        text += ": sample " + std::to_string(i) + " has a target of " + std::to_string(targets[i]) +
-                " for an input of " + std::to_string(inputs[i]);
-        break;
-      }
-    if (inputs.empty() || targets.empty()) text += ": the target is longer than the input (repeats count twice)";
-    Finding result = finding(s, "infeasible-ctc", kScoreOneMeaning, text,
-                             "set zero_infinity=True; or, not tried here, skip such samples");
+    const auto inputs = lengths(s, *ctc, "input_lengths"), targets = lengths(s, *ctc, "target_lengths");
+    const auto labels =
+        s.evidence.lab
+            ? s.evidence.lab->whole_numbers(static_cast<record::OpId>(ctc - s.trace.ops.data()), "targets")
+            : std::nullopt;
+    std::string why = too_short(inputs, targets, labels);
+    const bool repeats = why.find("equal neighbours") != std::string::npos;
+    if (why.empty()) why = ": a target, each pair of equal neighbours in it counted once more, is longer than its input";
+    Finding result = finding(s, "infeasible-ctc", kScoreOneMeaning, text + why,
+                             std::string("set zero_infinity=True; or, not tried here, skip such samples") +
+                                 (repeats ? ", or keep more steps of their input: at least one for each label and one "
+                                            "for each pair of equal neighbours"
+                                          : ""));
     Probe probe(s, s.birth.op);
     probe.in_float64(false);
     probe.again();

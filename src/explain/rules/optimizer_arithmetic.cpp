@@ -81,6 +81,7 @@ class OptimizerArithmetic : public Rule {
     }
     Finding result = finding(s, "optimizer-arithmetic", kScoreSetting + 10, text, fix);
     result.fix_is_no_edit = uncounted;
+    result.is_overflow = !point && excess;
     Probe probe(s, s.culprit);
     if (point && point->operand.tensor) probe.zeros_replaced(point->arg);
     if (point)
