@@ -142,3 +142,54 @@ def test_scale_without_memory_is_not_read(tmp_path):
     training(
         tmp_path, "from torch._subclasses.fake_tensor import FakeTensorMode\nmode = FakeTensorMode()\n" + text
     ).assert_silent()
+
+
+def test_a_scaler_that_is_never_updated_is_named(tmp_path):
+    """Its own check for that is out of the way, as a wrapper of it may have done."""
+    body = loop(scale=TOO_LARGE, steps=30, fault="loss = loss * 100")
+    got = training(tmp_path, body.replace("scaler.update()", "scaler._per_optimizer_states.clear()"))
+    assert "its scale is still 1e+38: a skip lowers it only where scaler.update() is called" in got.the_alarm()["text"]
+
+
+def test_a_complaint_of_the_scaler_is_quoted(tmp_path):
+    body = loop(scale=TOO_LARGE, fault="loss = loss * 100").replace("scaler.update()", "pass")
+    got = training(tmp_path, body)
+    assert "raised RuntimeError: step() has already been called since the last update()" in got.the_alarm()["text"]
+
+
+@pytest.mark.parametrize("scale", ["1e22", "2.0**16"])
+def test_clipping_of_scaled_gradients_names_the_scale(tmp_path, scale):
+    clip = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    got = training(tmp_path, loop(scale=scale, unscale=clip))
+    said = [a["text"] for a in got.advisories("clipping")]
+    assert len(said) == (scale == "1e22"), got.text()
+    assert all("times the loss scale of 1e+22: scaler.unscale_(optimizer) has to be called before" in s for s in said)
+
+
+def test_loss_that_is_scaled_twice_is_the_cause(tmp_path):
+    got = training(
+        tmp_path,
+        loop(scale="2.0**65", steps=20, fault="loss = scaler.scale(loss)"),
+        "--on-alarm",
+        "stop",
+    )
+    cause = got.the_alarm()["cause"]
+    assert cause["class"] == "loss-scale-misuse" and "multiplied by the loss scale twice" in cause["text"], cause
+
+
+def test_constant_loss_scale_beyond_float32_is_the_cause(tmp_path):
+    body = """
+    for x in batches:
+        opt.zero_grad()
+        ((loss_of(x) + 9) * 1e38).backward()
+        for p in model.parameters(): p.grad /= 1e38
+        opt.step()
+    """
+    cause = training(tmp_path, body, "--on-alarm", "stop").the_alarm()["cause"]
+    assert cause["class"] == "loss-scale-misuse" and "1e+38" in cause["text"], cause
+
+
+def test_growth_of_the_scale_is_no_growth_of_gradients(tmp_path):
+    body = loop(steps=24, interval=1).replace("init_scale", "growth_factor=8.0, init_scale")
+    got = training(tmp_path, body)
+    assert not [w for w in got.report["warnings"] if w["what"] in ("growth", "exploding")], got.text()

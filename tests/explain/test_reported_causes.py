@@ -428,3 +428,20 @@ def test_positive_half_precision_overflow_is_not_a_mask(tmp_path):
     alarm = helpers.run(tmp_path, TARGET).the_alarm()
     assert alarm["cause"]["class"] == "half-precision-overflow", alarm["cause"]
     assert alarm["fix"]["text"].startswith("clamp what is cast here") and alarm["fix"]["verified"], alarm["fix"]
+
+
+CTC = """out = model(x).view(-1, 1, 8).expand(-1, 3, 8)[:5 if step == 3 else 8].log_softmax(-1)
+labels = torch.tensor([[1, 2, 3, 4], [1, 2, 1, 2], LAST])
+loss = nn.functional.ctc_loss(out, LABELS, torch.tensor([len(out)] * 3), torch.tensor([4, 4, 4]))"""
+
+
+@pytest.mark.parametrize("labels", ["labels", "labels.flatten()"])
+def test_equal_neighbours_of_a_ctc_target_are_counted(tmp_path, labels):
+    loss = CTC.replace("LAST", "[3, 3, 3, 2]").replace("LABELS", labels)
+    alarm, cause, text, fix = explained(tmp_path, loss)
+    assert cause == "infeasible-ctc" and alarm["births"][0]["rows"] == [2]
+    assert (
+        "1 sample: sample 2 has a target of 4 with 2 pairs of equal neighbours, which takes 6 steps, for an input of 5"
+        in text
+    ), text
+    assert "zero_infinity=True" in fix and "one for each pair of equal neighbours" in fix

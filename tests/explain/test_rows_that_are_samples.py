@@ -211,3 +211,51 @@ def test_elements_of_a_flat_gradient_are_not_rows(tmp_path):
     result = helpers.training(tmp_path, body, "--on-alarm", "stop")
     birth = result.the_alarm()["births"][0]
     assert birth["op"] == "aten::div" and birth["rows"] == [] and "rows_in" not in birth, result.text()
+
+
+# Tables with as many rows as the batch has samples, beside a loader: what is bad in them is in no sample.
+TABLES = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 48
+    def __getitem__(self, i):
+        return torch.randn(4, generator=torch.Generator().manual_seed(i)), i % 8
+
+encode = nn.Linear(4, 8)
+positions = torch.arange(8.0).unsqueeze(1) * torch.ones(8, 4)
+opt = torch.optim.SGD(encode.parameters(), lr=0.01)
+for step, (x, y) in enumerate(torch.utils.data.DataLoader(Data(), batch_size=8, shuffle=True)):
+    bad = step == 3
+    BODY
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+TABLE = {
+    "positions": "loss = (encode(x) @ (1 / (positions - (6 if bad else -1)))).pow(2).mean()",
+    "an identity": "t = torch.eye(8) + 0.1; t[4] -= 0.1 * bad; loss = -(t.log() * encode(x).softmax(-1)[y]).sum(-1).mean()",
+    "a weight": "w = encode.weight * (torch.arange(8) != (3 if bad else 9))[:, None]; "
+    "loss = (x @ (w / w.norm(dim=1, keepdim=True)).t()).logsumexp(1).mean()",
+}
+
+
+@pytest.mark.parametrize("body", TABLE.values(), ids=TABLE)
+def test_rows_of_a_table_are_not_samples(tmp_path, body):
+    result = helpers.run(tmp_path, TABLES.replace("BODY", body), "--on-alarm", "stop")
+    alarm = result.the_alarm()
+    assert len(alarm["births"][0]["rows"]) == 1 and "samples" not in alarm["births"][0], result.text()
+    assert "of the data set" not in result.err and "sample" not in alarm["cause"]["text"], result.text()
+    assert not any("samples" in e for e in alarm["cause"]["experiments"])
+
+
+@pytest.mark.parametrize("with_noise", ["x", "x + 0 * torch.randn(8, 4)", "x * torch.rand(8, 1).clamp(min=0.5)"])
+def test_rows_of_the_batch_beside_tables_are_samples(tmp_path, with_noise):
+    body = f"x[6] *= not bad; z = {with_noise}; loss = encode(z / z.norm(dim=1, keepdim=True) + positions).mean()"
+    result = helpers.run(tmp_path, TABLES.replace("BODY", body), "--on-alarm", "stop")
+    birth = result.the_alarm()["births"][0]
+    assert birth["rows"] == [6] and len(birth["samples"]) == 1, result.text()

@@ -175,3 +175,60 @@ def test_checks_that_find_nothing_are_silent(tmp_path):
         if "scipy" not in name and "raised again" not in name
     )
     run(tmp_path, TRAINING.format(bad=-1, body=lines)).assert_silent()
+
+
+ARITHMETIC = """
+import math
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(6, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+average, beta, n, empty = 0.0, 0.9, 0, torch.tensor(0)
+{before}
+for step in range(4):
+    loss = net(torch.randn(8, 6)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    if step == 2:
+        {body}
+"""
+
+# (lines of step 2, the exception, what is said of it, the class of its cause)
+ENDED = {
+    "a statistic": ("print(loss.item() / average)", "ZeroDivisionError", "average is 0", "division-by-zero"),
+    "a remainder": ("print(7 % n)", "ZeroDivisionError", "n is 0", "division-by-zero"),
+    "a correction": (
+        "print(0.1 / (1 - beta ** n))",
+        "ZeroDivisionError",
+        "1 - beta ** n is 0, which is 1 - b ** n with n = 0: count the step (n) before this line",
+        "division-by-zero",
+    ),
+    "a logarithm": ("print(math.log(average))", "ValueError", "average is 0", "log-of-zero"),
+    "a root": ("print(math.sqrt(n - 4))", "ValueError", "n - 4 is -4", "negative-domain"),
+    "an exponential": ("print(math.exp(n + 800))", "OverflowError", "n + 800 is 800", "overflow"),
+    "whole numbers of torch": ("print(torch.tensor(3) // empty)", "RuntimeError", "empty is 0", "division-by-zero"),
+}
+
+
+@pytest.mark.parametrize(("body", "error", "said", "cause"), ENDED.values(), ids=ENDED)
+def test_a_finite_number_that_ended_the_program_is_named(tmp_path, body, error, said, cause):
+    result = run(tmp_path, ARITHMETIC.format(before="", body=body))
+    assert result.code == 1 and not result.alarms, result.text()
+    (one,) = result.advisories("ended-by-arithmetic")
+    assert one["text"].startswith(f"{error} ended the program at train.py:16: {said}"), one["text"]
+    assert (one["step"], one["cause"]["class"], one["births"][0]["line"]) == (3, cause, 16)
+    assert "all finite" not in result.err and f"{error} ended the program" in result.err, result.err
+
+
+def test_a_number_that_ended_the_program_before_the_first_step(tmp_path):
+    """Nothing was watched by then; the line says what it ended of."""
+    result = run(tmp_path, ARITHMETIC.format(before="scale = 1 / average", body="pass"))
+    assert result.report["outcome"] == "unwatched" and "average is 0 (set at line 6: average, beta" in result.err
+
+
+@pytest.mark.parametrize("body", ["raise ZeroDivisionError('mine')", "{}['missing']", "print(1 / beta)"])
+def test_other_exceptions_are_about_no_number(tmp_path, body):
+    result = run(tmp_path, ARITHMETIC.format(before="", body=body))
+    assert not any(" is 0" in a["text"] for a in result.advisories()), result.text()
+    assert ("all finite" in result.err) is ("Zero" not in body), result.err

@@ -252,3 +252,28 @@ def test_running_statistics_of_skipped_step_are_restored(tmp_path):
     run = helpers.run(tmp_path, STATISTICS, "--on-alarm", "skip")
     lines = run.out.splitlines()
     assert run.code == 0 and "nan" not in run.out and lines[2] == lines[3] != lines[4], run.text()
+
+
+# A bad gradient of a finite loss: the weights are ruined by the time the next loss is computed.
+RUINED = """
+import torch
+torch.manual_seed(0)
+w = torch.randn(3, requires_grad=True)
+for i in range(8):
+    loss = (torch.rand(4, 3) @ w).pow(2).mean()
+    if i == 3:
+        loss = loss + (w - w.detach()).sqrt().sum()
+    w.grad = None
+    loss.backward()
+    UPDATE
+"""
+
+
+@pytest.mark.parametrize(
+    "update",
+    ["w.data = w.data - 0.1 * w.grad", "w.data.copy_(w.data - w.grad)", "torch._foreach_add_([w.data], [w.grad])"],
+)
+def test_weights_that_an_update_before_ruined_are_not_clean(tmp_path, update):
+    alarm = helpers.run(tmp_path, RUINED.replace("UPDATE", update), "--on-alarm", "raise").the_alarm()
+    assert (alarm["step"], alarm["weights"]) == (4, "damaged"), alarm
+    assert "its parameters are not finite: an update before wrote them" in alarm["text"]
