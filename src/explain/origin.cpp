@@ -333,6 +333,7 @@ EdgeOrigin edge_origin(const Trace& trace, OpId reader, const TensorUse& use, do
       const bool probability = step.kind == EdgeKind::kUnderflow && (over_own_sum || of_log_probability(trace, made));
       origin.kind = probability ? EdgeKind::kSaturated : step.kind;
       origin.epsilon = step.epsilon;
+      origin.edge = edge;
       return origin;
     }
     at = step.next, edge = step.edge, reader = made;

@@ -40,6 +40,7 @@ struct EdgeOrigin {
   record::OpId op = record::kNone;
   bool half = false;   // the op's result is in half precision
   double epsilon = 0;  // kEpsilonLost
+  double edge = 0;     // that the op itself gives: 1 where 1 - sigmoid is 0
 };
 EdgeOrigin edge_origin(const record::Trace& trace, record::OpId reader, const record::TensorUse& use, double edge);
 

@@ -70,8 +70,8 @@ void report_size_origin(Finding& finding, const Evidence& evidence) {
   if (!excess || excess->integers || (excess->division && !sense::is_half(excess->dtype))) return;
   const auto origin = size_origin(s.trace, s.culprit, excess->limit);
   if (!origin) return;
-  const bool is_number = origin->storage == record::kNone ||
-                         s.trace.storages[origin->storage].origin == record::Origin::kConstant;
+  const bool is_number =
+      origin->storage == record::kNone || s.trace.storages[origin->storage].origin == record::Origin::kConstant;
   if (is_number) {
     finding.text += "; the size comes from a number of the program, " + figure(origin->absmax) +
                     at_line(s.trace, s.trace.ops[origin->read_by]);
@@ -82,9 +82,8 @@ void report_size_origin(Finding& finding, const Evidence& evidence) {
   if (from.origin != record::Origin::kParameter) return;
   // The largest weight before the first step comes first.
   const StepHistory& history = s.evidence.history;
-  const bool since_start =
-      history.loss.empty() ||
-      (!history.param_absmax.empty() && history.param_absmax.front() >= kSameAsBefore * origin->absmax);
+  const bool since_start = history.loss.empty() || (!history.param_absmax.empty() &&
+                                                    history.param_absmax.front() >= kSameAsBefore * origin->absmax);
   if (!since_start) return;
   finding.text += history.loss.empty() ? " before the first step" : "; weights were as large before the first step";
   finding.fix_text = "initialise " + from.name + " with smaller values, or check what loaded it" +

@@ -18,7 +18,8 @@ Finding of_layer(double weight, double made, Origin origin, std::vector<double> 
   b.history.loss = std::move(loss);
   b.history.param_absmax = std::move(weights);
   const auto out = b.tensor({made, 1});
-  b.op("aten::mm", {{"self", b.tensor({0.5, 1})}, {"mat2", b.tensor({weight, 1}, kFloat, origin, "head.weight")}}, {out});
+  b.op("aten::mm", {{"self", b.tensor({0.5, 1})}, {"mat2", b.tensor({weight, 1}, kFloat, origin, "head.weight")}},
+       {out});
   b.born(b.op("aten::pow", {{"self", out}}, {b.tensor({kInf, 1})}, {B::scalar("exponent", 2)}));
   return b.explained();
 }
@@ -26,7 +27,8 @@ Finding of_layer(double weight, double made, Origin origin, std::vector<double> 
 TEST(SizeOrigin, AWeightThatWasLargeBeforeTheFirstStep) {
   const Finding f = of_layer(1e38, 2e38, Origin::kParameter);
   EXPECT_EQ(f.cause_class, "overflow");
-  EXPECT_NE(f.text.find("the size comes from head.weight, which reaches 1e+38 before the first step"), std::string::npos)
+  EXPECT_NE(f.text.find("the size comes from head.weight, which reaches 1e+38 before the first step"),
+            std::string::npos)
       << f.text;
   EXPECT_EQ(f.fix_text.rfind("initialise head.weight with smaller values", 0), 0u) << f.fix_text;
   const Finding later = of_layer(1e38, 2e38, Origin::kParameter, {1, 1}, {9e37, 1e38});

@@ -140,8 +140,9 @@ TEST(ClosingLine, NamesTheNumberThatEndedTheProgram) {
   EXPECT_THAT(closing_line(report, 0), Not(HasSubstr("all finite")));
   report["outcome"] = "unwatched";
   report["reason"] = "backward was never called";
-  EXPECT_THAT(closing_line(report, 0),
-              HasSubstr("not watched: backward was never called, ZeroDivisionError ended the program at a.py:3: n is 0"));
+  EXPECT_THAT(
+      closing_line(report, 0),
+      HasSubstr("not watched: backward was never called, ZeroDivisionError ended the program at a.py:3: n is 0"));
 }
 
 TEST(ClosingLine, StepsThatTheScalerSkippedWereNotFinite) {

@@ -24,8 +24,8 @@ using record::TensorUse;
 constexpr OpId kMostOps = 1 << 18;
 
 struct State {
-  // Something of it comes from the batch. Where a loader handed one over, that is what came of that; else of all that is
-  // no weight and no number of the program.
+  // Something of it comes from the batch. Where a loader handed one over, that is what came of that; else of all that
+  // is no weight and no number of the program.
   bool data = false;
   bool moved = false;  // dimension 0 is another one than in the data
   bool lost = false;   // it is not known which it is

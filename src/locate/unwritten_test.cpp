@@ -151,8 +151,8 @@ TEST(BatchRows, OfTheDataButNotOfWeights) {
   EXPECT_FALSE(r.can_be_samples(r.product(r.w, r.x)));
 }
 
-// Beside a batch of a loader: tables with as many rows, which the program had from before or fills in the step. Where no
-// loader gave anything, they may be the batch. Noise is drawn for each sample.
+// Beside a batch of a loader: tables with as many rows, which the program had from before or fills in the step. Where
+// no loader gave anything, they may be the batch. Noise is drawn for each sample.
 TEST(BatchRows, OfTablesAreNone) {
   for (const bool loaded : {true, false}) {
     Rows r;

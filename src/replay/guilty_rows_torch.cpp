@@ -343,9 +343,9 @@ std::set<capture::StorageId> drawn_in(const Tape& tape, const record::Trace* tra
   return drawn;
 }
 
-// Of the inputs that have as many rows, what the loader gave is samples, and what the step drew for them belongs to them
-// (noise, time steps): are they what makes it fail? A table that the program or its operators wrote down (a mask of
-// features, an identity, positions), and that has as many rows, is none.
+// Of the inputs that have as many rows, what the loader gave is samples, and what the step drew for them belongs to
+// them (noise, time steps): are they what makes it fail? A table that the program or its operators wrote down (a mask
+// of features, an identity, positions), and that has as many rows, is none.
 bool of_loader(const Tape& tape, const record::Trace* trace, const Inputs& inputs,
                const std::optional<JudgedCall>& birth, const GuiltyRows& found) {
   const std::set<capture::StorageId> drawn = drawn_in(tape, trace);
@@ -360,8 +360,8 @@ bool of_loader(const Tape& tape, const record::Trace* trace, const Inputs& input
   Inputs loaded;
   std::ranges::copy_if(inputs, std::back_inserter(loaded), [&](const BatchInput& input) {
     return input.loaded ||
-           (tape.storages[input.storage].origin != capture::Storage::kInput &&
-            from_outside.count(input.storage) == 0 && (trace == nullptr || drawn.count(input.storage) != 0));
+           (tape.storages[input.storage].origin != capture::Storage::kInput && from_outside.count(input.storage) == 0 &&
+            (trace == nullptr || drawn.count(input.storage) != 0));
   });
   return loaded.size() == inputs.size() || found.more || heals_in(tape, loaded, birth, found);
 }

@@ -6,7 +6,6 @@ where that was set.
 from __future__ import annotations
 
 import ast
-import math
 import typing
 
 from .. import _native
@@ -60,10 +59,12 @@ def _advise_at(report: Report, error: BaseException, frame: Any, line: int) -> N
     file = frame.f_code.co_filename
     place = f"{file.rpartition('/')[2]}:{line}"
     statement = statements.at(file, line)
+    if statement.is_check:
+        return  # the program's own decision
     names = {**frame.f_globals, **optimizer_members.names_of(frame)}
     operand = _operand(statement, names, isinstance(error, OverflowError), _called_at(error, frame))
     if operand is None:
-        what = f"at {place}: {sources.line(file, line)[:_MOST_SOURCE]}"
+        what = f"at {place}: {sources.line(file, line)[:_MOST_SOURCE]}; no NaN or Inf was seen"
     else:
         what = f"at {place}: {statements.text_of(operand.node)} is {operand.value:g}"
         if operand.why:
@@ -72,7 +73,8 @@ def _advise_at(report: Report, error: BaseException, frame: Any, line: int) -> N
             _, set_at = statements.assigned(statement, operand.node.id)
             if set_at:
                 what += f" (set at line {set_at}: {sources.line(file, set_at)[:_MOST_SOURCE]})"
-    text = f"{type(error).__name__} ended the program {what}; it is finite, and no NaN or Inf was seen"
+        what += "; it is finite, and no NaN or Inf was seen"
+    text = f"{type(error).__name__} ended the program {what}"
     cause: Cause = incident.cause(_class_of(error, operand), text, "likely")
     births: list[Birth] = [incident.birth("forward", "", file, line)]
     report.advise(KIND, _native.counters()["steps"], text, cause, births)
@@ -103,7 +105,7 @@ def _called_at(error, frame):
 
 
 def _operand(statement, names, is_overflow, where):
-    """The number that the expression at `where` (or, where that is not known, anything in the statement) cannot take."""
+    """The number that the expression at `where` cannot take; where that is not known, anything in the statement."""
     for node in _candidates(statement, where):
         if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, _DIVISIONS):
             denominator = node.right if isinstance(node, ast.BinOp) else node.value

@@ -20,7 +20,7 @@ _FILE = torch.amp.grad_scaler.__file__
 
 
 def complaint(error: BaseException | None) -> str:
-    """": step() has already been called since the last update()." of an exception that a GradScaler itself raised about
+    """ ": step() has already been called since the last update()." of an exception that a GradScaler itself raised about
     how it is called; "" of any other."""
     traceback = error.__traceback__ if isinstance(error, (RuntimeError, AssertionError, ValueError)) else None
     while traceback is not None and traceback.tb_next is not None:

@@ -51,7 +51,7 @@ def advise_row(report: Report, optimizer: Optimizer | None, step: int, window: W
 
 
 def _still_scaled(optimizer, norm):
-    """Of a norm that a GradScaler's scale makes too large. Whether the program has called unscale_ by then is not known."""
+    """Of a norm that a GradScaler's scale makes too large. Whether unscale_ was called before it is not known."""
     scaler = optimizer_members.scaler_of(optimizer) if optimizer is not None else None
     scale = float(scaler.get_scale()) if scaler is not None else 0.0
     if not scale > 1 or norm / scale > LARGEST_NORM:

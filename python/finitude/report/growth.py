@@ -95,8 +95,8 @@ def _grown(started_with, optimizer, by_rate=False):
 
 
 def extremes(optimizer: Optimizer, magnitudes: Mapping[int, float]) -> str:
-    """What is unsound of parameters for their size alone: the one nearest to the limit of its dtype, or one of nothing but
-    subnormal numbers; "" where all are well inside. magnitudes: {id of a parameter: its largest}."""
+    """What is unsound of parameters for their size alone: the one nearest to the limit of its dtype, or one of nothing
+    but subnormal numbers; "" where all are well inside. magnitudes: {id of a parameter: its largest}."""
     nearest, bits, subnormal = "", NEAR_LIMIT, ""
     for p, name in zip(optimizer_members.parameters(optimizer), optimizer_members.names(optimizer)):
         largest = magnitudes.get(id(p), 0.0)

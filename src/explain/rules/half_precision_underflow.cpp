@@ -43,9 +43,10 @@ class HalfPrecisionUnderflow : public Rule {
     const record::Op& made = s.trace.ops[origin.op];
     const std::string type = dtype_name(result_dtype(made));
     const bool lost = origin.kind == EdgeKind::kEpsilonLost;
-    std::string text =
-        lost ? "the epsilon " + figure(origin.epsilon) + " is lost to rounding in " + type
-             : plain_name(made.name) + " in " + type + " rounds to exactly " + figure(point->edge == 0 ? 0 : 1);
+    std::string text = lost
+                           ? "the epsilon " + figure(origin.epsilon) + " is lost to rounding in " + type
+                           : plain_name(made.name) + " in " + type + " rounds to exactly " + figure(origin.edge) +
+                                 (origin.edge == point->edge ? "" : ", from which " + figure(point->edge) + " is made");
     text += std::string(point->kind == PointKind::kLog ? ", and its log was taken" : ", and was then divided by") +
             " (" + counted(point->operand.zeros(), "zero") + " in " + point->arg + ")" +
             (s.culprit == s.birth.op ? at_rows(s.birth) : "") + hidden_by(s);

@@ -93,12 +93,12 @@ class InfeasibleCtc : public Rule {
         (numbers(*ctc, "input_lengths").empty() ? at_rows(s.birth) : "");
     const auto inputs = lengths(s, *ctc, "input_lengths"), targets = lengths(s, *ctc, "target_lengths");
     const auto labels =
-        s.evidence.lab
-            ? s.evidence.lab->whole_numbers(static_cast<record::OpId>(ctc - s.trace.ops.data()), "targets")
-            : std::nullopt;
+        s.evidence.lab ? s.evidence.lab->whole_numbers(static_cast<record::OpId>(ctc - s.trace.ops.data()), "targets")
+                       : std::nullopt;
     std::string why = too_short(inputs, targets, labels);
     const bool repeats = why.find("equal neighbours") != std::string::npos;
-    if (why.empty()) why = ": a target, each pair of equal neighbours in it counted once more, is longer than its input";
+    if (why.empty())
+      why = ": a target, each pair of equal neighbours in it counted once more, is longer than its input";
     Finding result = finding(s, "infeasible-ctc", kScoreOneMeaning, text + why,
                              std::string("set zero_infinity=True; or, not tried here, skip such samples") +
                                  (repeats ? ", or keep more steps of their input: at least one for each label and one "

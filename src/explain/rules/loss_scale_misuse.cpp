@@ -18,7 +18,8 @@ constexpr std::uint32_t kPatience = 20;  // skips in a row that a calibrating sc
 // In float32 a scale that a scaler begins with overflows nothing: there it has to be far beyond that.
 constexpr double kLargeInFloat32 = 1 << 24;
 
-// One multiplication of a loss (one element, with a gradient) by a large number of the program or by the scaler's scale.
+// One multiplication of a loss (one element, with a gradient) by a large number of the program or by the scaler's
+// scale.
 struct Scaled {
   record::OpId op = record::kNone;
   double scale = 0;
@@ -81,10 +82,10 @@ std::optional<Finding> of_twice(const Scene& s) {
   const auto twice = scaled_twice(s);
   if (!s.op || !twice) return std::nullopt;
   const double scale = twice->second.scale;
-  std::string text = "the loss is multiplied by the loss scale twice" +
-                     at_line(s.trace, s.trace.ops[twice->first.op]) + " and" +
-                     at_line(s.trace, s.trace.ops[twice->second.op]) + ", so the gradients that unscale_ leaves are " +
-                     figure(scale) + " times too large; " + s.first->name + " overflows as a result";
+  std::string text = "the loss is multiplied by the loss scale twice" + at_line(s.trace, s.trace.ops[twice->first.op]) +
+                     " and" + at_line(s.trace, s.trace.ops[twice->second.op]) +
+                     ", so the gradients that unscale_ leaves are " + figure(scale) + " times too large; " +
+                     s.first->name + " overflows as a result";
   Finding result = finding(s, "loss-scale-misuse", kScoreSetting + 60, text,
                            "call scaler.scale(loss) once, on the loss that backward is called on");
   result.fix_is_no_edit = true;
