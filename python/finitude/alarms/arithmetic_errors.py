@@ -139,7 +139,7 @@ def _candidates(statement, where):
 def _value(node: Any, names: Any) -> float | None:
     """The number that an expression has, as far as that can be known without running code of the program's."""
     if isinstance(node, ast.Constant):
-        return float(node.value) if type(node.value) in (int, float) else None
+        return frames_at_raise.number(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         inner = _value(node.operand, names)
         return inner if inner is None or isinstance(node.op, ast.UAdd) else -inner

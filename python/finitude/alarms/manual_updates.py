@@ -269,7 +269,7 @@ class ByHand:
             alarm["text"] += (
                 ", where no operator is seen to (numpy?): whether it would have applied this step is not known"
             )
-        is_ruined = not row and not all(_native.is_finite(mark.copy) for mark in bad.marks)
+        is_ruined = not row and not all(_native.is_finite(m.copy) for m in bad.marks if m.copy is not None)
         if is_ruined:
             alarm["text"] += "; its parameters are not finite: " + (
                 "an update before wrote them" if bad.step else "they were so before the first step"

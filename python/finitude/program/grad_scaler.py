@@ -20,8 +20,8 @@ _FILE = torch.amp.grad_scaler.__file__
 
 
 def complaint(error: BaseException | None) -> str:
-    """ ": step() has already been called since the last update()." of an exception that a GradScaler itself raised about
-    how it is called; "" of any other."""
+    """The first line of an exception that a GradScaler itself raised, after ": ", as "step() has already been called
+    since the last update()."; "" of any other."""
     traceback = error.__traceback__ if isinstance(error, (RuntimeError, AssertionError, ValueError)) else None
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
