@@ -137,5 +137,19 @@ TEST(DivisionByZero, SilentWhereTheDenominatorIsOnlySmall) {
   EXPECT_EQ(b.explained().cause_class, "overflow");
 }
 
+// (1 - p) ** 0.5 where p is exactly 1 somewhere, and exactly 0 elsewhere: no zero of p is what is differentiated at.
+TEST(Underflow, OfAProbabilityThatIsZeroAndNotOne) {
+  for (const bool from_one : {true, false}) {
+    B b;
+    const auto p = b.tensor({1, 0, .5}), rest = from_one ? b.tensor({0, 1, .5}) : p;
+    b.op("aten::_softmax", {{"self", b.tensor({0, -1400, 0})}}, {p});
+    if (from_one) b.op("aten::rsub", {{"self", p}, {"other", b.number(1)}}, {rest});
+    const auto root = b.op("aten::pow", {{"self", rest}}, {b.tensor({0, 1, .7})}, {B::scalar("exponent", .5)});
+    b.begin_node("PowBackward0", root);
+    b.born(b.op("aten::pow", {{"self", rest}}, {b.tensor({kInf, 1, 1.4})}, {B::scalar("exponent", -.5)}));
+    EXPECT_EQ(b.speaks("underflow"), !from_one);
+  }
+}
+
 }  // namespace
 }  // namespace finitude::explain

@@ -18,8 +18,8 @@ namespace {
 // A probability may be an exact 0 by rounding: to take its log is the log's fault, to divide by it is as with any other
 // value that is lost.
 bool rounded_to_zero(const record::Trace& trace, const EdgeOrigin& origin, const Point& point) {
-  if (origin.op >= trace.ops.size()) return false;
-  const auto& made = trace.ops[origin.op].outputs;  // at 1 it saturates as well
+  if (origin.op >= trace.ops.size() || origin.edge != 0) return false;  // at 1 it saturates as well
+  const auto& made = trace.ops[origin.op].outputs;
   if (std::none_of(made.begin(), made.end(), [](const record::TensorUse& use) { return use.health.zero != 0; }))
     return false;
   return origin.kind == EdgeKind::kSaturated && point.kind != PointKind::kLog && point.edge == 0 &&
