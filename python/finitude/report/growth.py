@@ -40,6 +40,7 @@ GROWN = 100.0  # times as large as at the start
 ABOVE_ALL = 10.0  # times the largest weight at the start: a parameter that began tiny may grow far without harm
 GROWN_BY_RATE = 2.0  # as GROWN, where the cause is that the updates are too large
 NEAR_LIMIT = 8.0  # bits below the largest number of the dtype
+NEAR_LIMIT_FLOAT16 = 2.0  # the same, where the whole range above 1 is 16 bits
 NO_GRADIENT = 1e10  # is that large in a run that is well
 
 
@@ -97,14 +98,14 @@ def _grown(started_with, optimizer, by_rate=False):
 def extremes(optimizer: Optimizer, magnitudes: Mapping[int, float]) -> str:
     """What is unsound of parameters for their size alone: the one nearest to the limit of its dtype, or one of nothing
     but subnormal numbers; "" where all are well inside. magnitudes: {id of a parameter: its largest}."""
-    nearest, bits, subnormal = "", NEAR_LIMIT, ""
+    nearest, bits, subnormal = "", math.inf, ""
     for p, name in zip(optimizer_members.parameters(optimizer), optimizer_members.names(optimizer)):
         largest = magnitudes.get(id(p), 0.0)
-        if not largest > 0 or not (p.is_floating_point() or p.is_complex()):
-            continue
+        if not largest > 0 or not (p.is_floating_point() or p.is_complex()) or p.element_size() < 2:
+            continue  # numbers of eight bits are scaled to fill their range
         limits = torch.finfo(p.dtype)
         left = math.log2(limits.max / largest)
-        if left < bits:
+        if left < min(bits, NEAR_LIMIT_FLOAT16 if p.dtype is torch.float16 else NEAR_LIMIT):
             bits, nearest = left, f"{name} reaches {largest:.3g}, {_figure(left)} bits below the limit of {_dtype(p)}"
         elif largest < limits.smallest_normal and not subnormal:
             subnormal = f"{name} is subnormal in {_dtype(p)}, {largest:.3g} at most"
