@@ -2,7 +2,8 @@
 
 Importing torch takes seconds, so one server process (this file, started as a program) imports torch and finitude once,
 runs no op, and forks a child for each run; the child goes through the entry function of the command line and ends as a
-process of its own ends: exit functions, flushed streams, signals. `cold=True` starts a fresh interpreter instead.
+process of its own ends: exit functions, flushed streams, signals. `cold=True` starts a fresh interpreter instead. Ranks
+are forked from a second server: see python_of_ranks.
 """
 
 import atexit

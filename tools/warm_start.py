@@ -1,5 +1,5 @@
 """Second processes of a run that the server of the tests, or the runner of the zoo, forked: forked from it too, and not
-started with an import of torch.
+started with an import of torch. The ranks of tests likewise, from a server of their own.
 
 The run still starts a process (this file, as a program that does not import finitude), with the namespaces, streams and
 directory that it gives a second process. It hands them to the server over a socket, waits for what the server forks,
