@@ -54,6 +54,16 @@ TEST(LossScale, ConstantScaleBeyondFloat32) {
   }
 }
 
+TEST(LossScale, ALargeWeightBesideAScalerIsNone) {
+  B b;
+  b.history.scaler_active = true;
+  b.history.scale = 65536;
+  auto loss = b.tensor({10}, kHalf), big = b.tensor({kInf}, kHalf);
+  loss.requires_grad = big.requires_grad = true;
+  b.born(b.op("aten::mul", {{"self", loss}, {"other", b.number(1e7)}}, {big}));
+  EXPECT_EQ(b.explained().cause_class, "half-precision-overflow") << b.explained().text;
+}
+
 TEST(LossScale, AScaleThatMultipliesTheLossTwice) {
   for (const bool twice : {true, false}) {
     B b;

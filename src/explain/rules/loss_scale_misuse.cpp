@@ -131,7 +131,9 @@ class LossScaleMisuse : public Rule {
     if (auto twice = of_twice(s)) return twice;
     if (!s.op || s.culprit != s.birth.op) return std::nullopt;
     // The multiplication itself, or a gradient of what it made.
-    const Scaled here = s.backward ? Scaled{} : scaled_by(s, s.birth.op);
+    Scaled here = s.backward ? Scaled{} : scaled_by(s, s.birth.op);
+    const bool is_weight = evidence.history.scaler_active && here.scale != evidence.history.scale;
+    if (is_weight) here = {};  // of that loss, beside the scaler's scale
     if (here.scale == 0 && (s.forward_bad() || !reads_gradient(s))) return std::nullopt;
     const auto excess = find_excess(*s.op);
     if (!excess || excess->exponential) return std::nullopt;
