@@ -57,7 +57,7 @@ TEST(Terminal, AFiniteTensorNearTheLimitSaysHowNear) {
   input["dtype"] = "float64";
   EXPECT_THAT(joined(shown(report)), Not(HasSubstr("bits below")));
   input["dtype"] = "float16", input["min"] = -1000, input["max"] = 60000;
-  EXPECT_THAT(joined(shown(report)), HasSubstr("max 60000 0.13 bits below the limit of float16"));
+  EXPECT_THAT(joined(shown(report)), HasSubstr("max 6e+04 0.13 bits below the limit of float16"));
 }
 
 TEST(Terminal, CountsOfComplexTensorsAreOfTheirParts) {
