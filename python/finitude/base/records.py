@@ -376,6 +376,7 @@ if TYPE_CHECKING:
         fix: Fix | None
         path: list[Place]
         micro_batch: int  # of births[0]
+        is_overflow: bool  # finite operands left the range of the format, whatever class the cause has; missing: no
         absorbed: list[Birth]  # that reached no sink
         num_ops: int
         truncated: bool  # the trace

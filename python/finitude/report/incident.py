@@ -269,6 +269,7 @@ class Analysis:
         if optimizer is not None:
             steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
             beyond_rate.add_to(found, optimizer, self._started_with.get(id(optimizer)) or {}, steps)
+            found.pop("is_overflow", None)  # no part of a report
             hyperparameters.add_to(found, optimizer)
             impossible_state.add_to(found, optimizer, ops)
             impossible_state.add_variance(found, optimizer)
