@@ -78,10 +78,10 @@ def lost_its_port(err):
 def plain_launch(folder, *words):
     """`python *words` without us. A launcher that fails by itself says nothing of us: it is reported, and started once
     more."""
-    done = plain(folder, *words)
+    done = plain(folder, *words, limit=3 * LIMIT)
     if done.code != 0:
         warnings.warn(f"without us: exit code {done.code}\n{done.err[-4000:]}", stacklevel=2)
-        done = plain(folder, *words)
+        done = plain(folder, *words, limit=3 * LIMIT)
     return done
 
 

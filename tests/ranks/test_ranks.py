@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def test_ranks_under_torchrun_train_as_without_us(tmp_path):
     write_script(tmp_path, ranks(FINE))
     wanted = plain_launch(tmp_path, *TORCHRUN[1:], "2", "train.py")
-    got = cold(tmp_path, "-m", "torch.distributed.run", *TORCHRUN[3:], "2", "train.py")
+    got = cold(tmp_path, "-m", "torch.distributed.run", *TORCHRUN[3:], "2", "train.py", limit=3 * LIMIT)
     assert (wanted.code, got.code) == (0, 0), f"without us:\n{wanted.err}\nwith us:\n{got.text()}"
     assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()) and "rank 1 True True" in got.out
     got.assert_silent()
@@ -205,7 +205,7 @@ def test_unharmed_rank_is_explained_where_another_was_harmed(tmp_path):
 
 def test_single_rank_under_a_launcher_is_explained_normally(tmp_path):
     write_script(tmp_path, ranks(FINE + "\nif step in (0, 4): loss = loss * NAN").replace("torch.equal(*both)", "True"))
-    got = cold(tmp_path, "--on-alarm", "skip", *TORCHRUN, "1", "train.py")
+    got = cold(tmp_path, "--on-alarm", "skip", *TORCHRUN, "1", "train.py", limit=3 * LIMIT)
     assert got.code == 0, got.text()
     assert [(a["step"], a["rerun"]) for a in got.alarms][0] == (0, "persistent"), [a["rerun_text"] for a in got.alarms]
     assert "loss * NAN" in got.alarms[0]["births"][0]["source"]
