@@ -334,7 +334,9 @@ def _wait(child, starter):
     if code == "limit":
         os.waitpid(child, 0)
     while starter.is_waited_for():  # a second process ends with who started it
-        starter.turn()
+        second = starter.turn()
+        if second is not None:
+            return None, second
         time.sleep(0.001)
     return code, None
 
@@ -403,7 +405,7 @@ if __name__ == "__main__":
     _order = _serve_ranks(_starter) if _is_of_ranks else _serve(_starter)
     warm_start.second_processes_from(_starter.name, _order["words"])
     if "descriptors" in _order:
-        _run = warm_start.second(_order)
+        _run = warm_start.second(_order, _is_of_ranks)
         forked.fill_memory(int(os.environ.get("MALLOC_PERTURB_", "0")))
     else:
         _become(_order)

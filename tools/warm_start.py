@@ -187,8 +187,9 @@ def second_processes_from(name, words):
         module.subprocess = ours
 
 
-def second(order):
-    """The fork becomes that process. Returns its program."""
+def second(order, is_rank=False):
+    """The fork becomes that process. Returns its program. is_rank: one that a watched launcher started, which the hook
+    of finitude comes into."""
     import runpy
 
     import finitude.cli.main
@@ -202,11 +203,15 @@ def second(order):
     def program():
         if words[:2] == ["-m", "finitude"]:
             return finitude.cli.main.main(words[2:])
-        _hook()
+        if is_rank:
+            _hook()
         if words[0] == "-m":
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-            return 0
-        return _script(os.path.abspath(words[0]))
+        elif is_rank:
+            return _script(os.path.abspath(words[0]))
+        else:
+            runpy.run_path(words[0], run_name="__main__")
+        return 0
 
     return program
 
