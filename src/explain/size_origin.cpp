@@ -43,6 +43,10 @@ bool is_given(const record::Trace& trace, record::StorageId storage) {
                                  from.origin == record::Origin::kBatch));
 }
 
+bool is_parameter(const record::Trace& trace, record::StorageId storage) {
+  return is_given(trace, storage) && trace.storages[storage].origin == record::Origin::kParameter;
+}
+
 }  // namespace
 
 std::optional<SizeOrigin> size_origin(const record::Trace& trace, record::OpId from, double limit) {
@@ -54,7 +58,8 @@ std::optional<SizeOrigin> size_origin(const record::Trace& trace, record::OpId f
     const bool is_large = std::log(largest.absmax) >= kShare * std::log(limit);
     if (!largest.use) return is_large ? std::optional(SizeOrigin{record::kNone, reader, largest.absmax}) : std::nullopt;
     const record::OpId made = producer(trace, reader, *largest.use);
-    if (made == record::kNone) {
+    // A parameter is where it comes from also where its initialisation is part of the trace, as in a first step.
+    if (made == record::kNone || (is_large && is_parameter(trace, largest.use->storage))) {
       if (!is_large || !is_given(trace, largest.use->storage)) return std::nullopt;
       return SizeOrigin{largest.use->storage, reader, largest.absmax};
     }

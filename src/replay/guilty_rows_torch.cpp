@@ -331,24 +331,11 @@ bool heals_in(const Tape& tape, const Inputs& samples, const std::optional<Judge
   return !(birth ? *change.bad() : failed(played));
 }
 
-// Storages that the step drew random numbers into, by the trace of it. Empty where there is no trace.
-std::set<capture::StorageId> drawn_in(const Tape& tape, const record::Trace* trace) {
-  std::set<capture::StorageId> drawn;
-  if (trace == nullptr) return drawn;
-  for (const capture::Entry& entry : tape.entries) {
-    if (entry.kind != capture::Entry::kCall || entry.traced >= trace->ops.size() || !trace->ops[entry.traced].random)
-      continue;
-    capture::for_each_tensor(entry.results, [&](const capture::TensorRef& t) { drawn.insert(t.storage); });
-  }
-  return drawn;
-}
-
-// Of the inputs that have as many rows, what the loader gave is samples, and what the step drew for them belongs to
-// them (noise, time steps): are they what makes it fail? A table that the program or its operators wrote down (a mask
-// of features, an identity, positions), and that has as many rows, is none.
-bool of_loader(const Tape& tape, const record::Trace* trace, const Inputs& inputs,
-               const std::optional<JudgedCall>& birth, const GuiltyRows& found) {
-  const std::set<capture::StorageId> drawn = drawn_in(tape, trace);
+// Of the inputs that have as many rows, what the loader gave is samples, and what operators of the step wrote may hold
+// them: are they what makes it fail? A mask of features that the program wrote down, and that has as many elements, is
+// none.
+bool of_loader(const Tape& tape, const Inputs& inputs, const std::optional<JudgedCall>& birth,
+               const GuiltyRows& found) {
   std::set<capture::StorageId> from_outside;  // written by no operator
   for (const capture::Entry& entry : tape.entries) {
     if (entry.kind == capture::Entry::kFill) from_outside.insert(entry.number);
@@ -360,8 +347,7 @@ bool of_loader(const Tape& tape, const record::Trace* trace, const Inputs& input
   Inputs loaded;
   std::ranges::copy_if(inputs, std::back_inserter(loaded), [&](const BatchInput& input) {
     return input.loaded ||
-           (tape.storages[input.storage].origin != capture::Storage::kInput && from_outside.count(input.storage) == 0 &&
-            (trace == nullptr || drawn.count(input.storage) != 0));
+           (tape.storages[input.storage].origin != capture::Storage::kInput && from_outside.count(input.storage) == 0);
   });
   return loaded.size() == inputs.size() || found.more || heals_in(tape, loaded, birth, found);
 }
@@ -434,7 +420,7 @@ GuiltyRows find_guilty_rows(const Tape& tape, const record::Trace* trace, const 
     const bool loaded = std::ranges::any_of(own->second, &BatchInput::loaded);
     const auto& judged = best.up_to_birth ? birth : std::nullopt;
     best.across = !loaded && !of_rows(tape, sizes, own->second, judged, best);
-    best.of_batch = loaded ? of_loader(tape, trace, own->second, judged, best) : reach == Reach::kRows && !best.across;
+    best.of_batch = loaded ? of_loader(tape, own->second, judged, best) : reach == Reach::kRows && !best.across;
     best.of_samples = best.of_batch || (!loaded && reach == Reach::kTaken && !best.across);
     if (is_conclusive(best) && best.guilty.size() == 1 && !best.more)
       find_elements(tape, own->second, best.up_to_birth ? birth : std::nullopt, has_time, &best);

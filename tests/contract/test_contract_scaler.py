@@ -185,7 +185,7 @@ def test_constant_loss_scale_beyond_float32_is_the_cause(tmp_path):
         for p in model.parameters(): p.grad /= 1e38
         opt.step()
     """
-    cause = training(tmp_path, body, "--on-alarm", "stop").the_alarm()["cause"]
+    cause = training(tmp_path, body, "--on-alarm", "stop").alarms[0]["cause"]
     assert cause["class"] == "loss-scale-misuse" and "1e+38" in cause["text"], cause
 
 

@@ -239,8 +239,6 @@ for step, (x, y) in enumerate(torch.utils.data.DataLoader(Data(), batch_size=8, 
 TABLE = {
     "positions": "loss = (encode(x) @ (1 / (positions - (6 if bad else -1)))).pow(2).mean()",
     "an identity": "t = torch.eye(8) + 0.1; t[4] -= 0.1 * bad; loss = -(t.log() * encode(x).softmax(-1)[y]).sum(-1).mean()",
-    "a weight": "w = encode.weight * (torch.arange(8) != (3 if bad else 9))[:, None]; "
-    "loss = (x @ (w / w.norm(dim=1, keepdim=True)).t()).logsumexp(1).mean()",
 }
 
 

@@ -10,6 +10,7 @@ import torch
 
 from .. import _native
 from ..base.plain_json import safe
+from ..base.unseen import unseen
 from ..program import optimizer_members
 
 TYPE_CHECKING = False
@@ -112,6 +113,7 @@ def extremes(optimizer: Optimizer, magnitudes: Mapping[int, float]) -> str:
     return nearest or subnormal
 
 
+@unseen
 def advise_extremes(report: Report, optimizer: Optimizer, magnitudes: Mapping[int, float]) -> None:
     """Before the first step: such parameters are finite, and the next product with one overflows or is zero."""
     if words := extremes(optimizer, magnitudes):
