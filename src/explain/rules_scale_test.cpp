@@ -10,8 +10,6 @@ using record::Phase;
 using sense::DType;
 using B = TraceBuilder;
 
-constexpr DType kHalf = DType::kFloat16;
-
 TEST(LossScale, ConstantScaleButNotAnUnscaledOverflow) {
   for (const bool scaled : {true, false}) {
     B b;
@@ -23,7 +21,7 @@ TEST(LossScale, ConstantScaleButNotAnUnscaledOverflow) {
     b.op("aten::mm", {}, {gradient});
     b.end_node();
     b.phase = Phase::kOptimizer;
-    b.born(b.op("aten::_to_copy", {{"self", gradient}}, {b.tensor({kInf}, kHalf)}));
+    b.born(b.op("aten::_to_copy", {{"self", gradient}}, {b.tensor({kInf}, DType::kFloat16)}));
     EXPECT_EQ(b.explained().cause_class, scaled ? "loss-scale-misuse" : "half-precision-overflow");
   }
 }
@@ -58,7 +56,7 @@ TEST(LossScale, ALargeWeightBesideAScalerIsNone) {
   B b;
   b.history.scaler_active = true;
   b.history.scale = 65536;
-  auto loss = b.tensor({10}, kHalf), big = b.tensor({kInf}, kHalf);
+  auto loss = b.tensor({10}, DType::kFloat16), big = b.tensor({kInf}, DType::kFloat16);
   loss.requires_grad = big.requires_grad = true;
   b.born(b.op("aten::mul", {{"self", loss}, {"other", b.number(1e7)}}, {big}));
   EXPECT_EQ(b.explained().cause_class, "half-precision-overflow") << b.explained().text;

@@ -198,7 +198,10 @@ def test_guilty_target_of_long_batch_is_named(tmp_path):
     """
     alarm = helpers.run(tmp_path, script).the_alarm()
     cause, birth = alarm["cause"], alarm["births"][0]
-    assert "sample 33 has a target of 30 with 1 pair of equal neighbours, which takes 31 steps, for an input of 24" in cause["text"], cause["text"]
+    assert (
+        "sample 33 has a target of 30 with 1 pair of equal neighbours, which takes 31 steps, for an input of 24"
+        in cause["text"]
+    ), cause["text"]
     assert len(birth["outputs"]) == 1 and birth["outputs"][0]["pos_inf"] == 1, birth["outputs"]
     assert [e["outcome"] for e in cause["experiments"] if "confirms" in e][:2] == ["still Inf", "still Inf"], cause[
         "experiments"
