@@ -71,7 +71,8 @@ def test_warned_step_is_explained_without_side_effects(tmp_path):
 
 def test_rank_diverging_in_rerun_ends_it_for_all(tmp_path):
     """What it makes its choice by (the environment) is nothing that a second run puts back. The other waits for it in
-    backward, which is let go of. Interpreters of their own: ranks that begin at once are run again from their start too."""
+    backward, which is let go of. Started as interpreters: ranks that begin at once are run again from their start
+    besides."""
     text = ranks(
         FINE
         + """
