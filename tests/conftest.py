@@ -1,7 +1,7 @@
 """Labels: a test without one of the others is `fast`. Those that are `thorough` add values or programs to what another
 test shows already, and are left out of `make test` for the time they take: `make test-thorough` runs them. Those marked
-`cuda` run where a GPU is expected (FINITUDE_EXPECT_GPU=1, set by `make gpu`), and fail there rather than skip where
-there is none."""
+`timed` run while no other test does. Those marked `cuda` run where a GPU is expected (FINITUDE_EXPECT_GPU=1, set by
+`make gpu`), and fail there rather than skip where there is none."""
 
 import os
 

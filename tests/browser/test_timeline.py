@@ -17,8 +17,6 @@ pytestmark = pytest.mark.slow
 
 STEPS, PARAMETERS = 100_000, 500  # two series of each parameter
 FIRST_PAINT, MOVE = 2000, 50  # milliseconds
-# The tests of `make test` take most of the machine: a fourth of it is what the browser has.
-TIMED = pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.thorough)])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,13 +64,13 @@ def test_nothing_fails_is_fetched_or_hidden(alone):
         assert [text for _, text in found["headings"]] == ["20260101-000000-large-1", "Parameters", "Events"]
 
 
-@TIMED
-def test_charts_are_drawn_and_moved_in_time(alone, share):
+@pytest.mark.timed
+def test_charts_are_drawn_and_moved_in_time(alone):
     """The best of three."""
     found = pages.look(*[{"file": alone, "ask": ["paint", "moves"]}] * 3)
     print([(round(one["paint"]), round(max(one["moves"]))) for one in found])
-    assert min(one["paint"] for one in found) < FIRST_PAINT * share
-    assert min(sorted(one["moves"])[-2] for one in found) < MOVE * share
+    assert min(one["paint"] for one in found) < FIRST_PAINT
+    assert min(sorted(one["moves"])[-2] for one in found) < MOVE
 
 
 def test_an_alarm_has_a_strip_of_its_onset(alone):
@@ -165,15 +163,15 @@ def test_one_page_tells_a_slow_failure(tmp_path):
         assert words.lower() in text, (words, found["text"])
 
 
-@TIMED
-def test_live_is_drawn_and_moved_in_time(large, share):
+@pytest.mark.timed
+def test_live_is_drawn_and_moved_in_time(large):
     with server.Server(str(large), 0) as one:
         threading.Thread(target=one.serve_forever, args=(0.05,), daemon=True).start()
         found = pages.look(*[{"url": one.address(), "wait": 1500, "ask": ["paint"]}] * 2)
         one.is_ending.set()
         one.shutdown()
     print([round(one["paint"]) for one in found])
-    assert min(one["paint"] for one in found) < FIRST_PAINT * share
+    assert min(one["paint"] for one in found) < FIRST_PAINT
 
 
 def test_live_shows_what_comes_and_fetches_nothing_else(live):

@@ -8,7 +8,7 @@ import torch  # noqa: F401  its libraries
 import helpers
 from process_support import warm_launcher, watched_ranks
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("joined dumps")]  # they share what a fixture has run
+pytestmark = pytest.mark.slow
 TRAINS = """
 import sys, time, torch, torch.distributed as dist
 from torch import nn

@@ -16,7 +16,7 @@ from process_support import TORCHRUN, launched, lost_its_port, warm_launcher
 from rank_programs import ranks
 from sharded_programs import BEGIN, END, FSDP2, TENSOR_PARALLEL
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("replay together")]  # they share what a fixture has run
+pytestmark = pytest.mark.slow
 
 # In step 3 rank 1 makes the bad value, in step 5 rank 0; in step 6 there is one operation more.
 PLAIN = """
