@@ -16,11 +16,11 @@ def lines_of(alarm):
 def test_neighbour_of_an_overwritten_tensor_is_named(tmp_path):
     alarm = run(tmp_path, TRAIN.replace("WRITE", BEHIND)).the_alarm()
     assert alarm["step"] == 3 and alarm["cause"]["class"] == "memory-corruption", alarm["cause"]
-    assert alarm["cause"]["text"].startswith("256 bytes changed between writer and reader (bytes 0 to 255 of 2,048")
+    assert alarm["cause"]["text"].startswith("256 bytes changed between writer and reader (bytes 0 to 255 of 130,816")
     lines = lines_of(alarm)
     assert re.fullmatch("0x[0-9a-f]+", lines["address"]), lines
     (before,) = [text for name, text in lines.items() if re.fullmatch(r"before that tensor, \d+ bytes away", name)]
-    assert before == "the result of aten::ones at train.py:10 (2,048 bytes), still in use", lines
+    assert before == "the result of aten::ones at train.py:11 (130,816 bytes), still in use", lines
 
 
 AFTER_FREE = """
