@@ -67,6 +67,7 @@ explain::StepHistory history_from(const std::string& text) {
   h.half_parameters = j.value("half_parameters", false);
   h.scaler_active = j.value("scaler_active", false);
   h.scale = as_double(j, "scale", 0);
+  h.left_scale = as_double(j, "left_scale", 0);
   h.scaler_skips_in_row = j.value("scaler_skips_in_row", 0u);
   h.optimizer = j.value("optimizer", "");
   h.optimizer_eps = as_double(j, "optimizer_eps", 0);

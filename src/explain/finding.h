@@ -72,6 +72,7 @@ struct StepHistory {  // oldest first, at most the last 32 good steps before the
   bool half_parameters = false;
   bool scaler_active = false;
   double scale = 0;
+  double left_scale = 0;  // of a GradScaler that scaled the loss and has never unscaled a gradient; 0: there is none
   std::uint32_t scaler_skips_in_row = 0;
   std::string optimizer;  // class name
   double optimizer_eps = 0;

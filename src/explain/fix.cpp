@@ -290,7 +290,7 @@ class Trials {
   void rows() {
     if (!allows(4 * lab_.step_seconds())) return;
     // Half of what is left: the others say as much.
-    const replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, finding_.born_in, (limit_ - spent()) / 2);
+    replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, finding_.born_in, (limit_ - spent()) / 2);
     const std::string searched =
         "whole step, rows of its inputs replaced in turn, " + counted(static_cast<std::size_t>(found.replays), "trial");
     if (found.replays > 0 && is_over(searched)) return;
@@ -299,6 +299,7 @@ class Trials {
         add(searched, found.why_not.empty() ? "no row is found that makes the step fail" : found.why_not, std::nullopt);
       return;
     }
+    if (found.together) std::erase(found.guilty, found.filler);  // a copy of itself changes nothing
     finding_.batch_rows = found.rows;
     finding_.of_batch = found.of_batch;
     finding_.across = found.across;

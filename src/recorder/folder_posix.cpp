@@ -34,11 +34,14 @@ MachineName machine_name() {
 
 Result<std::string> make_folder(const std::string& runs, const std::string& program) {
   std::error_code error;
-  const std::time_t now = std::time(nullptr);
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
   std::tm local{};
-  localtime_r(&now, &local);
+  localtime_r(&now.tv_sec, &local);
   char time[32];
-  std::strftime(time, sizeof time, "%Y%m%d-%H%M%S", &local);
+  const std::size_t length = std::strftime(time, sizeof time, "%Y%m%d-%H%M%S", &local);
+  // Runs sorted by name are sorted by time, also those that begin in the same second.
+  std::snprintf(time + length, sizeof time - length, "-%03d", static_cast<int>(now.tv_nsec / 1'000'000));
   const std::string stem = fs::path(program).stem().string();
   const fs::path parent = fs::absolute(runs, error);
   fs::create_directories(parent, error);

@@ -22,7 +22,7 @@ struct MachineName {
 };
 MachineName machine_name();
 
-// Makes RUNS/20261122-041500-PROGRAM-PID. Its absolute path, or why not.
+// Makes RUNS/20261122-041500-123-PROGRAM-PID. Its absolute path, or why not.
 Result<std::string> make_folder(const std::string& runs, const std::string& program);
 
 // A name in the folder that is not taken: step-000412, step-000412-2 ...

@@ -11,6 +11,7 @@
 #include "explain/evidence.h"
 #include "explain/fix.h"
 #include "explain/last_update.h"
+#include "explain/left_scale.h"
 #include "explain/without_half.h"
 #include "locate/batch_rows.h"
 #include "locate/op_kinds.h"
@@ -248,6 +249,7 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
     }
   }
   if (!located.births.empty()) {
+    explain::judge_left_scale(finding, history, trace);
     if (const std::string expression = expression_of(trace, located.births[0].op); !expression.empty())
       finding.text += "; of that line it is " + expression;
     name_divisor(trace, located.births[0].op, &finding);

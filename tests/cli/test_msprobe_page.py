@@ -4,7 +4,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import time
 
 import pytest
 from test_diff_of_dumps import probe_of
@@ -48,10 +47,6 @@ def test_commands_of_the_page_print_what_it_shows(tmp_path):
         if "msprobe/step0" in arguments:
             dump = newest(tmp_path / "B") / "dumps/step-000000.json"
             probe_of(dump, tmp_path / "msprobe")
-        if arguments[0] == "run":
-            time.sleep(
-                1
-            )  # names of runs have the second in which they began: of two in one it is not known which is newer
         got = helpers.finitude(tmp_path, *arguments)
         assert got.code in (0, 1), (command, got.text())
         printed = words(got.out + " " + got.err)

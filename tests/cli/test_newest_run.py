@@ -1,7 +1,9 @@
 """A command without a path takes the newest run, or its newest capsule, and says which; where there is none, what it
 looked at."""
 
+import datetime
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -9,6 +11,7 @@ import shutil
 import pytest
 
 import helpers
+from finitude.base import config, family
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 CAPSULE = DATA / "capsules" / "schema_1_statistics"
@@ -139,3 +142,11 @@ def test_json_of_a_replay(runs):
     assert (document["schema"], document["outcome"], document["capsule"]) == (1, "reproduced", capsule)
     assert untimed(document["text"]) == untimed(helpers.finitude(runs.parent, "replay", capsule).out)
     assert helpers.finitude(runs.parent, "replay", capsule, "--json", "--break", "log").code == 2
+
+
+def test_runs_of_one_second_sort_by_time_and_not_by_script(tmp_path):
+    second = datetime.datetime(2026, 1, 1, 12, 0, 0, tzinfo=datetime.timezone.utc)
+    settings = config.Config(runs=str(tmp_path))
+    early = family.run_path(settings, "z.py", second.replace(microsecond=9_999))
+    late = family.run_path(settings, "a.py", second.replace(microsecond=10_000))
+    assert early < late and early.endswith(f"-009-z-{os.getpid()}"), (early, late)

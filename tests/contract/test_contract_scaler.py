@@ -163,7 +163,7 @@ def test_clipping_of_scaled_gradients_names_the_scale(tmp_path, scale):
     got = training(tmp_path, loop(scale=scale, unscale=clip))
     said = [a["text"] for a in got.advisories("clipping")]
     assert len(said) == (scale == "1e22"), got.text()
-    assert all("times the loss scale of 1e+22: scaler.unscale_(optimizer) has to be called before" in s for s in said)
+    assert all("times the loss scale of 1e+22: unless scaler.unscale_(optimizer) was called before" in s for s in said)
 
 
 def test_loss_that_is_scaled_twice_is_the_cause(tmp_path):
@@ -193,3 +193,26 @@ def test_growth_of_the_scale_is_no_growth_of_gradients(tmp_path):
     body = loop(steps=24, interval=1).replace("init_scale", "growth_factor=8.0, init_scale")
     got = training(tmp_path, body)
     assert not [w for w in got.report["warnings"] if w["what"] in ("growth", "exploding")], got.text()
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adagrad"])
+def test_gradients_that_nobody_unscaled_are_the_cause_in_proportion(tmp_path, optimizer):
+    """optimizer.step() in place of scaler.step(optimizer)."""
+    body = f"""
+    opt = torch.optim.{optimizer}(model.parameters(), lr={"0.05" if optimizer == "SGD" else "1e8"})
+    scaler = torch.amp.GradScaler("cpu")
+    for i in range(20):
+        opt.zero_grad()
+        scaler.scale(loss_of(batches[i % 6])).backward()
+        opt.step()
+    """
+    cause = training(tmp_path, body, "--on-alarm", "stop").alarms[0]["cause"]
+    said = f"{optimizer}.step() takes gradients that are still multiplied by the loss scale 65536 at train.py:"
+    assert said in cause["text"], cause
+    assert cause["class"] == ("loss-scale-misuse" if optimizer == "SGD" else "learning-rate"), cause
+
+
+def test_large_rate_beside_a_scaler_that_is_used_is_the_rate(tmp_path):
+    body = "opt = torch.optim.SGD(model.parameters(), lr=1e5)" + loop(steps=20)
+    cause = training(tmp_path, body, "--on-alarm", "stop").alarms[0]["cause"]
+    assert cause["class"] == "learning-rate" and "still multiplied" not in cause["text"], cause

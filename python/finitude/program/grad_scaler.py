@@ -7,6 +7,7 @@ import collections
 import torch.amp.grad_scaler
 
 from .. import _native
+from ..base.unseen import unseen
 from . import optimizer_members
 
 TYPE_CHECKING = False
@@ -29,6 +30,19 @@ def complaint(error: BaseException | None) -> str:
         return ""
     lines = str(error).splitlines()
     return f": {lines[0]}" if lines else ""
+
+
+@unseen
+def left_scale() -> float:
+    """The scale of a GradScaler that multiplied a loss while its `step`, `unscale_` and `update` never came: what an
+    optimizer takes is still multiplied by it. 0.0: there is none. Reads two numbers, which may wait for a device."""
+    for scaler in optimizer_members.instances(torch.amp.GradScaler):
+        scale, since = getattr(scaler, "_scale", None), getattr(scaler, "_growth_tracker", None)
+        if not scaler._enabled or scale is None or since is None or scaler._per_optimizer_states:
+            continue
+        if int(since) == 0 and float(scale) == scaler._init_scale:  # an update changes one of the two
+            return float(scale)
+    return 0.0
 
 
 class Scaling:

@@ -43,6 +43,7 @@ GROWN_BY_RATE = 2.0  # as GROWN, where the cause is that the updates are too lar
 NEAR_LIMIT = 8.0  # bits below the largest number of the dtype
 NEAR_LIMIT_FLOAT16 = 2.0  # the same, where the whole range above 1 is 16 bits
 NO_GRADIENT = 1e10  # is that large in a run that is well
+NO_WEIGHT = 1e6  # the same of weights, whose squares then reach 1e12
 
 
 def note_onset(alarm: Alarm, optimizer: Optimizer | None, warnings: Sequence[StepWarning]) -> None:
@@ -120,6 +121,15 @@ def advise_extremes(report: Report, optimizer: Optimizer, magnitudes: Mapping[in
         report.advise("headroom", 0, f"before the first step {words}: it is finite, not sound")
 
 
+def _beyond_use(optimizer, magnitudes):
+    """Of weights that began so and need not have grown: "w reaches 1e+13"; "" where none is that large."""
+    sizes = [magnitudes.get(id(p), 0.0) for p in optimizer_members.parameters(optimizer)]
+    largest = max(sizes, default=0.0)
+    if not largest >= NO_WEIGHT:
+        return ""
+    return f"{optimizer_members.names(optimizer)[sizes.index(largest)]} reaches {largest:.3g}"
+
+
 def _figure(bits):
     return f"{max(bits, 0.0):.2g}"
 
@@ -149,7 +159,8 @@ def add_weights(started_with: StartMagnitudes, optimizer: Optimizer, alarm: Alar
     too large updates made are not called clean however far they got."""
     by_rate = (alarm["cause"] or {}).get("class") == "learning-rate"
     alarm["growth"], words = _grown(started_with, optimizer, by_rate)
-    words = words or extremes(optimizer, optimizer_members.magnitudes(optimizer))
+    magnitudes = optimizer_members.magnitudes(optimizer)
+    words = words or extremes(optimizer, magnitudes) or _beyond_use(optimizer, magnitudes)
     if (words or by_rate) and alarm["weights"] == "clean":
         alarm["text"] += "; weights are finite" + (f" but {words}" if words else "")
     elif words:

@@ -12,7 +12,7 @@ from .. import _native
 from ..base import sources
 from ..base.plain_json import number, safe
 from ..effects import notebook_cells
-from ..program import batch_source, last_update, optimizer_members, ranks, step_start_state
+from ..program import batch_source, grad_scaler, last_update, optimizer_members, ranks, step_start_state
 from . import beyond_rate, carried_state, growth, hyperparameters, impossible_state, patch, samples, value_lines
 
 TYPE_CHECKING = False
@@ -312,6 +312,7 @@ class Analysis:
                     ),
                     "scaler_active": scaler is not None,
                     "scale": float(scaler.get_scale()) if scaler is not None else 0.0,
+                    "left_scale": grad_scaler.left_scale() if scaler is None and points else 0.0,
                     "scaler_skips_in_row": self._scaling.skips.in_a_row(ordinal),
                     "samples": step_start_state.sample_counts(),
                 }
