@@ -3,7 +3,9 @@ test shows already, and are left out of `make test` for the time they take: `mak
 `timed` run while no other test does. Those marked `cuda` run where a GPU is expected (FINITUDE_EXPECT_GPU=1, set by
 `make gpu`), and fail there rather than skip where there is none."""
 
+import functools
 import os
+import pathlib
 
 import pytest
 import torch  # noqa: F401  the extension links its libraries, and any file of tests may be the first to import it
@@ -11,6 +13,7 @@ import torch  # noqa: F401  the extension links its libraries, and any file of t
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # what tests start leaves nothing beside its program
 OTHER_LABELS = ("zoo", "slow", "thorough", "matrix", "cuda", "frameworks")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -18,8 +21,6 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not any(item.get_closest_marker(label) for label in OTHER_LABELS):
             item.add_marker("fast")
-        elif _shares_what_is_made(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     if os.environ.get("FINITUDE_EXPECT_GPU") == "1":
         return
     left_out = [item for item in items if item.get_closest_marker("cuda")]
@@ -28,10 +29,26 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=left_out)
 
 
-def _shares_what_is_made(item):
-    """Whether a fixture of a module serves this test: with `--dist loadgroup` one process makes it, once."""
-    made = item._fixtureinfo.name2fixturedefs.values()
-    return any(one[-1].scope == "module" for one in made)
+@functools.cache
+def _has_fixture_of_file(file):
+    return 'scope="module"' in (ROOT / file).read_text(encoding="utf-8")
+
+
+@pytest.hookimpl(optionalhook=True)  # a machine with a GPU may be without xdist
+def pytest_xdist_make_scheduler(config, log):
+    """`--dist loadgroup`: one process runs all tests of a file whose fixtures serve the whole file, so that they are
+    made once; tests of other files are given out one by one. The groups that xdist 3.8 makes of marks are lost with
+    pytest 9.2, where a test has no `_nodeid`."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class BySharedFixture(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return file if _has_fixture_of_file(file) else nodeid
+
+    return BySharedFixture(config, log)
 
 
 @pytest.fixture

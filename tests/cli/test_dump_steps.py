@@ -210,6 +210,11 @@ def test_the_size_of_all_dumps_is_bounded(tmp_path):
     got = helpers.run(tmp_path, text, "--runs", "runs", "--dump", "tensors", "--dump-steps", "0-9", "--dump-mb", "25")
     assert len(list(tmp_path.glob("runs/*/dumps/*.json"))) == 1
     assert got.err.count("--dump-mb 25 is reached") == 1, got.err
+    (size,) = [
+        p.stat().st_size + p.with_suffix(".safetensors").stat().st_size for p in tmp_path.glob("runs/*/dumps/*.json")
+    ]
+    said = f"; the 9 that follow: about {9 * size / 1e6:.1f} MB, and --dump-mb 25 has room for about 0 of them)"
+    assert said in got.err, got.err
 
 
 def test_nothing_is_dumped_with_redact(tmp_path):
@@ -289,3 +294,10 @@ def test_bits_that_no_arithmetic_makes_are_read_in_place():
     word = torch.tensor([[0, 0x7FABCDEF], [1, 2]], dtype=torch.int32).view(torch.float32).t()
     assert not_reproduced.strange_bits(word) == "7fabcdef" and not_reproduced.strange_bits(word[0]) == ""
     assert not_reproduced.strange_bits(torch.empty(0)) == ""
+
+
+@pytest.mark.parametrize(
+    "steps, after, count", [("0-9", 0, 9), ("3-5,4-8,20", 4, 5), ("every=10,3", 0, None), ("7", 7, 0)]
+)
+def test_how_many_steps_follow(steps, after, count):
+    assert dump_plan.parse_steps(steps).how_many_after(after) == count

@@ -33,6 +33,16 @@ class Steps:
         """Is any later step chosen?"""
         return bool(self.every) or any(b > step for _, b in self.ranges)
 
+    def how_many_after(self, step: int) -> int | None:
+        """None: there is no end of them."""
+        if self.every:
+            return None
+        count = 0
+        for first, last in sorted(self.ranges):
+            count += max(0, last - max(first - 1, step))
+            step = max(step, last)
+        return count
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:

@@ -197,11 +197,25 @@ class StepDumps:
         self._largest = max(self._largest, size)
         if not self._has_spoken and not self._config.quiet:
             say(
-                f"finitude: step {step} is dumped: {path} ({len(records)} records, {size / 1e6:.1f} MB); "
+                f"finitude: step {step} is dumped: {path} ({len(records)} records, {size / 1e6:.1f} MB"
+                f"{self._estimate(step, size)}); "
                 "`finitude dump FILE` prints it, `finitude diff A B` compares two\n"
             )
         self._has_spoken = True
         self._golden.compare(step, path)
+
+    def _estimate(self, step, size):
+        """What the chosen steps after the first one will take, at its size in bytes, and whether the limit holds
+        them."""
+        follow = self._plan.steps.how_many_after(step)
+        if follow == 0:
+            return ""
+        room = max(0, (self._most - self._bytes_so_far) // size) if self._most else None
+        limit = f"--dump-mb {self._most >> 20} has room for about {room}"
+        if follow is None:
+            return f"; {limit} more" if room is not None else ""
+        words = f"; the {follow} that follow: about {follow * size / 1e6:.1f} MB"
+        return f"{words}, and {limit} of them" if room is not None and room < follow else words
 
     # -- the file that changes what is dumped -----------------------------------------------------
 
