@@ -28,8 +28,9 @@ Finding judged(const char* optimizer, double left_scale, double factor, const ch
 TEST(LeftScale, IsTheCauseOfUpdatesInProportionToIt) {
   const Finding found = judged("SGD", 65536, 65536);
   EXPECT_EQ(found.cause_class, "loss-scale-misuse");
-  EXPECT_TRUE(found.text.starts_with("SGD.step() takes gradients that are still multiplied by the loss scale 65536 at "
-                                     "model.py:1"))
+  EXPECT_TRUE(
+      found.text.starts_with("SGD.step() takes gradients that are still multiplied by the loss scale 65536 at "
+                             "model.py:1"))
       << found.text;
   EXPECT_EQ(found.fix_outcome, "loss finite");
 }

@@ -57,8 +57,8 @@ def _still_scaled(optimizer, norm):
     if not scale > 1 or norm / scale > LARGEST_NORM:
         return ""
     return (
-        f", {norm / scale:.3g} times the loss scale of {scale:.3g}: unless scaler.unscale_(optimizer) was called before "
-        "gradients were clipped, the scale is a factor of that norm, and init_scale may be too large"
+        f", {norm / scale:.3g} times the loss scale of {scale:.3g}: unless scaler.unscale_(optimizer) was called "
+        "before gradients were clipped, the scale is a factor of that norm, and init_scale may be too large"
     )
 
 
