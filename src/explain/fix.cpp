@@ -95,7 +95,7 @@ Limit find_limit(replay::StepLab& lab, const replay::Beside& beside) {
   const std::vector<double> other = beside.above && beside.below ? lab.beside(beside, -kNear) : near;
   replay::Beside another_way = beside;
   another_way.uneven = true;
-  const std::vector<double> uneven = lab.beside(another_way, side * kNear);
+  const std::vector<double> uneven = lab.beside(another_way, side * kNear / 10);  // up to 10 kNear
   Limit found{"near the zero, " + figure(side * kNear) + " and " + figure(side * kFar) + " in its place, in float64",
               {}};
   if (near.size() != far.size() || near.size() != other.size() || near.size() != uneven.size()) return found;

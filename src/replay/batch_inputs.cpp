@@ -83,11 +83,16 @@ class Search {
       if (entry.kind == Entry::kFill) begin_to_make(entry.number, nullptr);
       if (entry.kind == Entry::kCall) call(i, entry);
     }
-    // Beside what a loader gave, a permutation of it is no sample: with one row of that replaced, another sample is
-    // skipped.
-    for (auto& [rows, inputs] : found_)
-      if (std::ranges::any_of(inputs, &BatchInput::loaded))
-        std::erase_if(inputs, [](const BatchInput& input) { return input.as_index && !input.loaded; });
+    // With one row of a permutation replaced, another sample is skipped: it is no sample where those are known. What
+    // takes as many rows as there are is one; with a loader's batch, any index.
+    for (auto& [rows, inputs] : found_) {
+      const bool any_loaded = std::ranges::any_of(inputs, &BatchInput::loaded);
+      const bool any_rows = std::ranges::any_of(inputs, [](const BatchInput& input) { return !input.as_index; });
+      std::erase_if(inputs, [&](const BatchInput& input) {
+        return input.as_index && !input.loaded &&
+               (any_loaded || (any_rows && permuting_.count({input.read_at, input.arg, input.item}) != 0));
+      });
+    }
     return std::move(found_);
   }
 
@@ -127,6 +132,14 @@ class Search {
     return name.starts_with("aten::index") || name.starts_with("aten::take");
   }
 
+  // Takes as many rows of something as it has, along dimension 0: x[torch.randperm(len(x))].
+  bool permutes_rows(const Entry& entry, std::size_t arg, const TensorRef& index) const {
+    if (arg == 0 || !takes_by_index(entry) || entry.args[0].tensors.empty() || index.sizes.size() != 1) return false;
+    const TensorRef& of = entry.args[0].tensors[0];
+    const bool first = arg == 1 || (entry.args[1].kind == Value::kInt && entry.args[1].number == 0);
+    return first && !of.sizes.empty() && of.sizes[0] == index.sizes[0];
+  }
+
   // Sums what has the same index (index_add_, scatter_reduce_ along dimension 0): the rows of the result are groups.
   bool gathers_groups(const Entry& entry) const {
     if (entry.number >= tape_.operators.size()) return false;
@@ -161,6 +174,7 @@ class Search {
         input.arg = arg;
         input.item = position;
         input.as_index = arg > 0 && takes_by_index(entry);
+        if (permutes_rows(entry, arg, t)) permuting_.insert({index, arg, position});
         if (is_input(t) || written.count(t.storage) == 0) given(t, entry, input);
         if (written.count(t.storage) == 0) made(t, input);
       };
@@ -235,6 +249,7 @@ class Search {
       first_uses_;              // by the bytes of a storage; of rows, and all of them
   std::vector<Making> making_;  // by storage
   std::set<StorageId> given_;
+  std::set<std::tuple<std::size_t, std::size_t, std::size_t>> permuting_;  // entry, argument, position in it
   std::map<std::int64_t, std::vector<BatchInput>> found_;
   bool backward_ = false;
 };

@@ -136,16 +136,27 @@ TEST(BatchInputs, BatchAssembledInTheStepIsOne) {
   EXPECT_EQ(found.at(2)[0].row_bytes, 12u);
 }
 
-// x[order]: with one row of a permutation replaced, another sample is skipped.
-TEST(BatchInputs, IndexIsNoneBesideALoaderBatch) {
+// x[order]: with one row of a permutation replaced, another sample is skipped. It takes as many rows as there are.
+TEST(BatchInputs, PermutationOfRowsIsNone) {
   for (const bool loaded : {true, false}) {
     Tape t;
     t.operators = {{"aten::index", "Tensor"}};
     t.storages = {storage(Storage::kInput, 6, loaded ? "batch" : ""), storage(Storage::kInput, 2),
                   storage(Storage::kProduced, 6)};
     t.entries = {call(0, {tensor_value(0, {2, 3}), tensor_value(1, {2})}, {tensor_value(2, {2, 3})})};
-    EXPECT_EQ(batch_inputs(t).at(2).size(), loaded ? 1u : 2u);
+    const auto found = batch_inputs(t).at(2);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].storage, 0u);
   }
+}
+
+// Of a table with other rows they say which ones make the batch.
+TEST(BatchInputs, IndexThatTakesABatchHasItsRows) {
+  Tape t;
+  t.operators = {{"aten::index", "Tensor"}};
+  t.storages = {storage(Storage::kInput, 15), storage(Storage::kInput, 2), storage(Storage::kProduced, 6)};
+  t.entries = {call(0, {tensor_value(0, {5, 3}), tensor_value(1, {2})}, {tensor_value(2, {2, 3})})};
+  EXPECT_EQ(batch_inputs(t).at(2).size(), 1u);
 }
 
 // A program that alarms in its first step makes its weights in that step: rows of those are no samples.

@@ -149,7 +149,7 @@ std::vector<double> TorchStepLab::beside(const Beside& beside, double value) {
     Edit edit = beside.zeros;
     edit.from = 0;
     edit.to = value;
-    edit.spread = beside.uneven ? 1 : 0;
+    edit.spread = beside.uneven ? 99 : 0;  // far from equal: two decades
     edit.in_all_arguments = true;
     const EditSites sites = find_sites(tape_, trace_, edit);
     const auto entry = TracedCalls(tape_, trace_).entry_of(beside.call);

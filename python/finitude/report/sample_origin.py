@@ -317,6 +317,7 @@ def add_to(found: Findings, sources: list[Source]) -> None:
             f"fill {datum['field'] or 'it'} of sample {datum['sample']} when the data set is made, or, not tried here, "
             "drop that sample; masking after arithmetic is too late"
         )
+        fix.update({"file": "", "line": 0})  # the line where the batch is read is not where its data is made
 
 
 def _tried_instead(fix: Fix) -> str:

@@ -76,8 +76,8 @@ class Underflow : public Rule {
       edits.above("self", 0).left_out();
     else if (lost)
       edits.above(point->arg, 0).named_by_rule().replaced(point->arg, 0, 1);
-    else
-      edits.replaced(point->arg, 0, 1).above(point->arg, 0);
+    else  // a floor keeps the direction of what was lost; another number in its place does not
+      edits.above(point->arg, 0).replaced(point->arg, 0, 1);
     edits.into(result);
     return result;
   }
