@@ -150,6 +150,10 @@ TEST(Underflow, LikelihoodLoggedAndKernelDivided) {
   kernel.op("aten::mv", {{"self", k}, {"vec", kernel.tensor({1, 1})}}, {ku});
   kernel.born(kernel.op("aten::div", {{"self", kernel.tensor({1, 1})}, {"other", ku}}, {kernel.tensor({1, kInf})}));
   EXPECT_EQ(kernel.explained().cause_class, "underflow");
+  // A floor first: another number in the place of what was lost turns a large quotient into a small one.
+  ASSERT_FALSE(kernel.explained().edits.empty());
+  EXPECT_TRUE(kernel.explained().edits.front().text.starts_with("other clamped at"))
+      << kernel.explained().edits.front().text;
 }
 
 TEST(Underflow, RootOfAnUnderflowedVarianceInBackward) {

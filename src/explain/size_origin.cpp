@@ -84,6 +84,13 @@ void report_size_origin(Finding& finding, const Evidence& evidence) {
   }
   const record::Storage& from = s.trace.storages[origin->storage];
   finding.text += "; the size comes from " + from.name + ", which reaches " + figure(origin->absmax);
+  if (from.origin == record::Origin::kBatch && finding.cause_class == "overflow") {
+    // What is computed of such a number in a wider format is as useless as the infinity was.
+    finding.fix_text = "look at what " + from.name +
+                       " holds there: a code for a missing value, or another unit, is to be " +
+                       "filled, scaled or left out when the data set is made";
+    finding.fix_is_no_edit = true;
+  }
   if (from.origin != record::Origin::kParameter) return;
   // The largest weight before the first step comes first.
   const StepHistory& history = s.evidence.history;

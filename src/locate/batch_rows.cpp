@@ -247,7 +247,11 @@ std::vector<bool> rows_can_be_samples(const record::Trace& trace, const std::vec
     if (births[i].rows.empty() || births[i].op >= trace.ops.size() || trace.ops.size() > kMostOps) continue;
     const Op& op = trace.ops[births[i].op];
     const auto bad = std::ranges::find_if(op.outputs, [](const TensorUse& use) { return !use.health.ok(); });
-    if (bad == op.outputs.end() || op.phase == record::Phase::kData || op.phase == record::Phase::kOptimizer) continue;
+    if (bad == op.outputs.end() || op.phase == record::Phase::kData) continue;
+    if (op.phase == record::Phase::kOptimizer) {  // its rows are those of parameters and their state
+      can[i] = false;
+      continue;
+    }
     asked.emplace_back(&*bad, i);
   }
   if (asked.empty()) return can;

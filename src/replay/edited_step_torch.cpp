@@ -58,8 +58,7 @@ at::Tensor EditedStep::edited(const at::Tensor& t, at::Tensor* replaced) const {
   if (edit_.kind == Edit::Kind::kReplace && edit_.spread != 0) {
     const at::Tensor where = t.eq(edit_.from);
     // Evenly in their logarithms: a mean that the values weigh is then far from that with equal weights.
-    const at::Tensor values =
-        at::linspace(0, std::log1p(edit_.spread), t.numel(), at::kDouble).exp().mul(edit_.to);
+    const at::Tensor values = at::linspace(0, std::log1p(edit_.spread), t.numel(), at::kDouble).exp().mul(edit_.to);
     replaced->logical_or_(where);
     now = at::where(where, values.reshape(t.sizes()).to(t.scalar_type()), now);
   } else if (edit_.kind == Edit::Kind::kReplace) {

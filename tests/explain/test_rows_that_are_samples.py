@@ -127,6 +127,30 @@ def test_rows_of_a_mask_are_not_guilty(tmp_path, loss, op, more):
     assert left_out["confirms"] and left_out["outcome"] == "no NaN"
 
 
+@pytest.mark.parametrize("pairs", ["torch.cat([x, y[torch.randperm(64)]], 1)", "x + y.index_select(0, torch.randperm(64))"])
+def test_rows_of_a_permutation_are_not_samples(tmp_path, pairs):
+    """Pairs of a sample with that of another one, as estimators of mutual information and mixup make them: the row that
+    fails is not that of the sample that makes it fail."""
+    body = f"""
+        opt = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.01)
+        (scale,) = opt.param_groups[0]["params"]
+        for step in range(5):
+            x, y = torch.rand(64, 1), torch.rand(64, 1)
+            if step == 3:
+                y[50] = 4000.0
+            loss = torch.log(torch.exp(({pairs}).sum(1) * scale).mean())
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    """
+    alarm = helpers.training(tmp_path, body, "--on-alarm", "stop").the_alarm()
+    assert alarm["cause"]["class"] == "exp-overflow", alarm["cause"]
+    (row,) = alarm["births"][0]["rows"]
+    names = " ".join(e["name"] for e in alarm["cause"]["experiments"])
+    assert " 50 of 64" in names and (row == 50 or f" {row} of 64" not in names), names
+    assert f"sample {row} of" not in alarm["cause"]["text"] or row == 50, alarm["cause"]
+
+
 def test_vector_written_into_one_row_is_no_batch(tmp_path):
     """Its four numbers explain the failure as well: they are the features of row 4."""
     body = """

@@ -55,8 +55,8 @@ class CorruptedState : public Rule {
     }
     std::string text = what + " holds NaN or Inf before the step began";
     if (const auto* use = whole(s.trace, s.birth.storage))
-      text = what + " holds " + std::to_string(use->health.nan) + " NaN and " + std::to_string(use->health.inf()) +
-             " Inf of " + counted(use->health.numel, "value") + " before the step began";
+      text = what + " holds " + amount(use->health) + " of " + counted(use->health.numel, "value") +
+             (s.birth.rows_of == 0 ? at_rows(s.birth) : "") + " before the step began";
     if (s.op) {
       const auto* bad = bad_output(*s.op);
       text = s.op->name + " puts " + (bad ? amount(bad->health) : std::string("NaN or Inf")) + " into " + what +
@@ -68,10 +68,16 @@ class CorruptedState : public Rule {
         s, "corrupted-state", kScoreOrigin, text,
         !number.empty() ? "look where that number comes from (0 / 0, a schedule past its end), and keep it finite"
         : s.op          ? "write finite values at this line; where they come from a checkpoint, load an earlier one"
-                        : "load an earlier checkpoint, or initialise the value");
-    if (s.op)
+                        : "look at what " + what +
+                     " was loaded from or made of, and mend it there; or load an earlier "
+                     "checkpoint");
+    if (s.op) {
       mend_at(s.trace, *s.op,
               &result);  // the write, not where its source was made: what is loaded may be bad in a file of any age
+    } else {             // the line that reads it is not the one to mend
+      result.fix_file.clear();
+      result.fix_line = 0;
+    }
     conclude(result, true);
     return result;
   }
