@@ -309,6 +309,10 @@ TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
   EXPECT_THAT(
       start("stopped", "the optimizer wrote 3 NaN"),
       StartsWith("step 412 stopped after the optimizer: the optimizer wrote 3 NaN (rank 0). Weights are damaged."));
+  alarm["optimizer"] = "manual updates";  // there is none
+  EXPECT_THAT(start("stopped", "loss is NaN"), StartsWith("step 412 stopped after the update: loss is NaN"));
+  alarm["weights"] = "clean";
+  EXPECT_THAT(start("stopped", "loss is NaN"), StartsWith("step 412 stopped before the update: loss is NaN"));
 }
 
 TEST(Terminal, WhatTheProgramSavedIsShown) {

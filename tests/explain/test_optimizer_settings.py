@@ -78,6 +78,18 @@ GROW = {
         "optimizer-arithmetic",
         "set momentum below 1",
     ),
+    "a rate below zero": (
+        "SGD(model.parameters(), lr=0.1)",
+        "{'lr': -0.5}",
+        "learning-rate",
+        "set lr to 0 or above",
+    ),
+    "a rate below zero, with momentum": (
+        "SGD(model.parameters(), lr=0.1, momentum=0.9)",
+        "{'lr': torch.tensor(-0.3)}",
+        "learning-rate",
+        "set lr to 0 or above",
+    ),
     "decay and rate": (
         "AdamW(model.parameters(), lr=0.1)",
         "{'weight_decay': 50.0}",

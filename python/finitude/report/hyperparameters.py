@@ -3,7 +3,7 @@ cannot be."""
 
 from __future__ import annotations
 
-from ..program import optimizer_members
+from ..program import optimizer_members, step_wrapper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +71,12 @@ def makes_grow(optimizer: Optimizer, group: dict[str, Any]) -> tuple[str, str, b
     the gradients."""
     kind, named = type(optimizer).__name__, dict(_settings(group))
     decay, momentum, rate = named.get("weight_decay") or 0, named.get("momentum") or 0, named.get("lr") or 0
+    if rate < 0 and not group.get("maximize") and step_wrapper.is_torchs(type(optimizer)):
+        return (
+            "lr",
+            f"lr is {rate:g}, below zero (a schedule past its end?): each update goes up the gradient, and the loss grows",
+            False,
+        )
     if kind == "SGD" and abs(momentum) >= 1:
         return "momentum", f"momentum {momentum:g} adds up updates that never fade: below 1 they do", False
     if (wrong := _impossible(named.items())) is not None:
@@ -107,7 +113,7 @@ def _growth(found: Findings, optimizer: Optimizer) -> None:
         name, why, by_rate = setting
         cause, of = found["cause"], f" of parameter group {i}" if count > 1 else ""
         cause["text"] += f"; {why}{of}"
-        if not by_rate:
+        if not by_rate and name != "lr":
             cause["class"] = "optimizer-arithmetic"
         unknown: Fix = {"verified": False, "text": "", "file": "", "line": 0}
         found["fix"] = {
@@ -116,9 +122,11 @@ def _growth(found: Findings, optimizer: Optimizer) -> None:
             + (
                 "to less than 2 / lr, or lower the learning rate"
                 if by_rate
-                else "below 1"
-                if name != "weight_decay"
+                else "to 0 or above, and end the schedule where it ends"
+                if name == "lr"
                 else "to 0 or above"
+                if name == "weight_decay"
+                else "below 1"
             ),
         }
         return
