@@ -45,6 +45,9 @@ TEST(SizeOrigin, ABatchAndABufferAreNamedToo) {
     const Finding f = of_layer(1e38, 2e38, origin);
     EXPECT_NE(f.text.find("the size comes from head.weight, which reaches 1e+38"), std::string::npos) << f.text;
     EXPECT_EQ(f.fix_text.find("initialise"), std::string::npos) << f.fix_text;
+    // Of a batch the number itself is looked at; a wider format is tried, not advised.
+    EXPECT_EQ(f.fix_text.starts_with("look at what head.weight holds there"), origin == Origin::kBatch) << f.fix_text;
+    EXPECT_EQ(f.fix_is_no_edit, origin == Origin::kBatch);
   }
 }
 

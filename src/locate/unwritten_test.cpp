@@ -125,6 +125,17 @@ struct Rows {
   }
 };
 
+TEST(BatchRows, OfParametersInTheOptimizerAreNone) {
+  for (const auto phase : {record::Phase::kForward, record::Phase::kOptimizer}) {
+    Rows r;
+    Birth birth;
+    birth.op = r.b.op("aten::sqrt").in(r.x).out(r.b.storage(Origin::kUnknown, {8, 8}), kNanValue).end();
+    birth.rows = {3};
+    r.b.trace.ops[birth.op].phase = phase;
+    EXPECT_EQ(rows_can_be_samples(r.b.trace, {birth}, 1)[0], phase == record::Phase::kForward);
+  }
+}
+
 TEST(BatchRows, OfGroupsAreNone) {
   for (const char* dim : {"0", "-2", "1"}) {
     Rows r;

@@ -142,6 +142,7 @@ void call_samples(const locate::Birth& birth, const explain::Finding& finding, n
 void report_rows(const record::Trace& trace, const locate::Birth& located, const explain::Finding& finding, bool can_be,
                  nlohmann::json* birth) {
   if (located.rows_of != 0 || finding.guilty.empty() || finding.across) return;
+  if (located.kind == "optimizer") return;  // its rows are those of a parameter
   const record::TensorUse* use = bad_output(trace, located);
   const std::int64_t rows = use != nullptr ? first_size(*use) : 0;
   if (!can_be || is_of_one_sample(trace, located) ||
