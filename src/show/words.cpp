@@ -63,7 +63,8 @@ std::string done_sentence(const Json& alarm) {
   if (says("skip") || says("left out"))
     return applied_before ? " was bad, training continues" : " skipped, training continues";
   if (says("stop") || says("rais"))
-    return std::string(applied_before && !says("before the optimizer") ? " stopped after the " : " stopped before the ") +
+    return std::string(applied_before && !says("before the optimizer") ? " stopped after the "
+                                                                       : " stopped before the ") +
            (text(alarm, "optimizer") == "manual updates" ? "update" : "optimizer");
   if (says("roll")) return " undone, back to the last good state";
   return "";

@@ -295,7 +295,9 @@ def test_quotient_limit_is_reported_only_where_useful(tmp_path, quotient):
 @pytest.mark.parametrize("mask", ["keep", "(keep > 0).float()"])
 def test_a_mean_of_nothing_has_no_limit(tmp_path, mask):
     """What a mask leaves is all but constant here; how it tends to nothing decides what its mean tends to."""
-    lines = f"mask = {mask}\nmean = ((4 + 0.1 * torch.sin(13 * x)) * mask).sum() / mask.sum()\nloss = mean * value.mean()"
+    lines = (
+        f"mask = {mask}\nmean = ((4 + 0.1 * torch.sin(13 * x)) * mask).sum() / mask.sum()\nloss = mean * value.mean()"
+    )
     result, _ = run(tmp_path, lines, "keep[:] = 0")
     _, cause, fix = explained(result)
     assert cause["class"] == "division-by-zero" and "limit" not in cause["text"] + fix["text"], (cause, fix)

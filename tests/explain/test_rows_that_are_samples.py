@@ -127,7 +127,9 @@ def test_rows_of_a_mask_are_not_guilty(tmp_path, loss, op, more):
     assert left_out["confirms"] and left_out["outcome"] == "no NaN"
 
 
-@pytest.mark.parametrize("pairs", ["torch.cat([x, y[torch.randperm(64)]], 1)", "x + y.index_select(0, torch.randperm(64))"])
+@pytest.mark.parametrize(
+    "pairs", ["torch.cat([x, y[torch.randperm(64)]], 1)", "x + y.index_select(0, torch.randperm(64))"]
+)
 def test_rows_of_a_permutation_are_not_samples(tmp_path, pairs):
     """Pairs of a sample with that of another one, as estimators of mutual information and mixup make them: the row that
     fails is not that of the sample that makes it fail."""

@@ -74,7 +74,8 @@ def makes_grow(optimizer: Optimizer, group: dict[str, Any]) -> tuple[str, str, b
     if rate < 0 and not group.get("maximize") and step_wrapper.is_torchs(type(optimizer)):
         return (
             "lr",
-            f"lr is {rate:g}, below zero (a schedule past its end?): each update goes up the gradient, and the loss grows",
+            f"lr is {rate:g}, below zero (a schedule past its end?): each update goes up the gradient, and the loss "
+            "grows",
             False,
         )
     if kind == "SGD" and abs(momentum) >= 1:
