@@ -27,8 +27,8 @@ struct Edit {
   std::vector<std::string> args;  // of each of `ops`, where they do not all read it under one name; else empty
   std::optional<double> min, max;
   double from = 0, to = 0;
-  bool from_any_bad = false;      // whatever is not finite, in the place of `from`
-  double spread = 0;              // of `to`: by this share more in the last element than in the first
+  bool from_any_bad = false;  // whatever is not finite, in the place of `from`
+  double spread = 0;  // of `to`: by this share more in the last element than in the first, evenly in the logarithm
   bool in_all_arguments = false;  // of each call that are the very same view: both factors of x * x. Forward only
   std::optional<sense::DType> dtype;
   std::string switch_on;  // an argument of the calls and of their nodes that is a switch, to be turned on
@@ -102,7 +102,7 @@ struct Beside {
   record::OpId call = record::kNone;
   Edit zeros;                       // of all that read the zeros; `to` is filled in by the caller that asks
   bool below = true, above = true;  // sides of zero on which such values lie
-  bool uneven = false;              // each zero is replaced by a different value, up to twice as large
+  bool uneven = false;              // each zero is replaced by a different value, up to a hundred times as large
 };
 
 // The unchanged step, played several times.
