@@ -20,20 +20,31 @@ struct Value {
   const TensorUse* use = nullptr;
 };
 
-// What a value is computed of, itself included.
-std::vector<Value> ancestry(const record::Trace& trace, OpId reader, const TensorUse& use) {
+bool same(const Value& a, const Value& b) {
+  return a.made == b.made && a.use->storage == b.use->storage && a.use->begin < b.use->end && b.use->begin < a.use->end;
+}
+
+// What a value is computed of, itself included; not beyond `stop`.
+std::vector<Value> ancestry(const record::Trace& trace, OpId reader, const TensorUse& use,
+                            const Value* stop = nullptr) {
   std::vector<Value> all{{reader, producer(trace, reader, use), &use}};
   for (std::size_t i = 0; i < all.size() && all.size() < kMostValues; ++i) {
     const OpId made = all[i].made;
-    if (made == kNone || trace.ops[made].allocates) continue;
+    if (made == kNone || trace.ops[made].allocates || (stop != nullptr && same(all[i], *stop))) continue;
     for (const TensorUse& in : trace.ops[made].inputs)
       if (in.dtype != sense::DType::kOther) all.push_back({made, producer(trace, made, in), &in});
   }
   return all;
 }
 
-bool same(const Value& a, const Value& b) {
-  return a.made == b.made && a.use->storage == b.use->storage && a.use->begin < b.use->end && b.use->begin < a.use->end;
+// Do the zeros that `shared` is computed of reach an operand past it as well? Then it cannot be moved alone: of
+// tp / (tp + fp) both are made of the same scores.
+bool is_passed(const record::Trace& trace, const Value& shared, const std::vector<Value>& past) {
+  const std::vector<Value> before = ancestry(trace, shared.reader, *shared.use);
+  return std::ranges::any_of(past, [&](const Value& value) {
+    return !same(value, shared) && value.use->health.zero != 0 &&
+           std::ranges::any_of(before, [&](const Value& other) { return !same(other, shared) && same(other, value); });
+  });
 }
 
 }  // namespace
@@ -48,7 +59,10 @@ std::optional<replay::Beside> common_zeros(const Scene& s, OpId division, const 
   };
   for (const Value& value : below) {
     const bool common = std::ranges::any_of(above, [&](const Value& other) { return same(other, value); });
-    if (common && value.use->health.zero != 0 && (!shared || later(value, *shared))) shared = &value;
+    if (!common || value.use->health.zero == 0 || (shared && !later(value, *shared))) continue;
+    if (!is_passed(s.trace, value, ancestry(s.trace, division, numerator, &value)) &&
+        !is_passed(s.trace, value, ancestry(s.trace, division, denominator, &value)))
+      shared = &value;
   }
   if (!shared) return std::nullopt;
   replay::Beside found;

@@ -1,6 +1,8 @@
 // The rule for divisions by zero: what the zero is, and what is advised and tried against it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "explain/trace_builder.h"
 
 namespace finitude::explain {
@@ -148,6 +150,23 @@ TEST(Underflow, OfAProbabilityThatIsZeroAndNotOne) {
     b.begin_node("PowBackward0", root);
     b.born(b.op("aten::pow", {{"self", rest}}, {b.tensor({kInf, 1, 1.4})}, {B::scalar("exponent", -.5)}));
     EXPECT_EQ(b.speaks("underflow"), !from_one);
+  }
+}
+
+// tp / (tp + fp), both of the same scores: with tp alone moved away from zero the quotient would be 1.
+TEST(DivisionByZero, ZerosThatReachAnOperandAnotherWayHaveNoLimit) {
+  for (const bool both : {true, false}) {
+    B b;
+    const auto scores = b.tensor({0, 0}), tp = b.tensor({0, 0}), fp = b.tensor({0, 0}), sum = b.tensor({0, 0});
+    b.op("aten::relu", {{"self", b.tensor({-1, -2})}}, {scores});
+    b.op("aten::sin", {{"self", scores}}, {tp});
+    b.op("aten::tan", {{"self", both ? scores : tp}}, {fp});
+    b.op("aten::add", {{"self", tp}, {"other", fp}}, {sum});
+    b.born(b.op("aten::div", {{"self", tp}, {"other", sum}}, {b.tensor({kNaN, kNaN})}));
+    const Finding f = b.explained();
+    ASSERT_TRUE(f.beside) << both;
+    const auto& reads = f.beside->zeros.ops;  // the scores are moved where both are made of them
+    EXPECT_EQ(std::ranges::find(reads, record::OpId{1}) != reads.end(), both);
   }
 }
 
