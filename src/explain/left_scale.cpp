@@ -11,9 +11,7 @@ namespace {
 
 // Where the scale, a tensor of one element, multiplies a loss; kNone: nowhere in this step.
 record::OpId multiplied_by(const record::Trace& trace, double scale) {
-  const auto is_scale = [scale](const record::TensorUse& use) {
-    return use.health.numel == 1 && !use.requires_grad && std::fabs(use.health.max - scale) <= 1e-6 * scale;
-  };
+  const auto is_scale = [scale](const record::TensorUse& use) { return is_loss_scale(use, scale); };
   for (record::OpId id = 0; id < trace.ops.size(); ++id) {
     const record::Op& op = trace.ops[id];
     if (op.phase == record::Phase::kForward && plain_name(op.name) == "mul" && !op.outputs.empty() &&
@@ -27,6 +25,10 @@ record::OpId multiplied_by(const record::Trace& trace, double scale) {
 bool is_update_in_proportion(const std::string& optimizer) { return one_of(optimizer, {"SGD", "ASGD"}); }
 
 }  // namespace
+
+bool is_loss_scale(const record::TensorUse& use, double scale) {
+  return use.health.numel == 1 && !use.requires_grad && std::fabs(use.health.max - scale) <= 1e-6 * scale;
+}
 
 void judge_left_scale(Finding& finding, const StepHistory& history, const record::Trace& trace) {
   if (finding.cause_class != "learning-rate" || !(history.left_scale > 1)) return;

@@ -88,7 +88,7 @@ void report_size_origin(Finding& finding, const Evidence& evidence) {
     // What is computed of such a number in a wider format is as useless as the infinity was.
     finding.fix_text = "look at what " + from.name +
                        " holds there: a code for a missing value, or another unit, is to be " +
-                       "filled, scaled or left out when the data set is made";
+                       "filled, scaled or dropped when the data set is made";
     finding.fix_is_no_edit = true;
   }
   if (from.origin != record::Origin::kParameter) return;

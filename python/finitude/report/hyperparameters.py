@@ -66,6 +66,10 @@ def _impossible(settings):
 COUPLED = frozenset({"SGD", "AdamW"})  # decay that multiplies the weights themselves, by 1 - lr * weight_decay a step
 
 
+# What a setting that makes weights grow with any gradient is to be; the others (momentum, betas): below 1.
+SOUND = {"lr": "to 0 or above, and end the schedule where it ends", "weight_decay": "to 0 or above"}
+
+
 def makes_grow(optimizer: Optimizer, group: dict[str, Any]) -> tuple[str, str, bool] | None:
     """(name, what it does, can a lower learning rate mend it) of a setting that makes weights grow by itself, whatever
     the gradients."""
@@ -120,15 +124,7 @@ def _growth(found: Findings, optimizer: Optimizer) -> None:
         found["fix"] = {
             **(found.get("fix") or unknown),
             "text": f"set {name}{of} "
-            + (
-                "to less than 2 / lr, or lower the learning rate"
-                if by_rate
-                else "to 0 or above, and end the schedule where it ends"
-                if name == "lr"
-                else "to 0 or above"
-                if name == "weight_decay"
-                else "below 1"
-            ),
+            + ("to less than 2 / lr, or lower the learning rate" if by_rate else SOUND.get(name, "below 1")),
         }
         return
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "explain/left_scale.h"
 #include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/range.h"
@@ -37,8 +38,7 @@ Scaled scaled_by(const Scene& s, record::OpId id) {
     const auto number = constant(s.trace, *factor);
     if (number && std::isfinite(*number) && std::fabs(*number) >= kLargeScale) return {id, *number, loss->tensor};
     const bool is_scalers = history.scaler_active && history.scale >= kLargeScale && factor->tensor &&
-                            factor->tensor->health.numel == 1 && !factor->tensor->requires_grad &&
-                            std::fabs(factor->max() - history.scale) <= 1e-6 * history.scale;
+                            is_loss_scale(*factor->tensor, history.scale);
     if (is_scalers) return {id, history.scale, loss->tensor};
   }
   return {};
