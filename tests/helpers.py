@@ -135,7 +135,7 @@ def finitude(folder, *words, env=None, cold=False, limit=LIMIT, python=(sys.exec
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=limit,
-            preexec_fn=_hears_signals,
+            preexec_fn=hears_signals,
         )
         code, out, err = done.returncode, done.stdout.decode(), done.stderr.decode()
     else:
@@ -165,12 +165,12 @@ def plain(folder, *words, env=None, cold=False, limit=LIMIT):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=limit,
-        preexec_fn=_hears_signals,
+        preexec_fn=hears_signals,
     )
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(), None, pathlib.Path(folder))
 
 
-def _hears_signals():
+def hears_signals():
     """Also where the tests themselves run in the background of a shell or under nohup, which leave these two
     ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -400,7 +400,7 @@ if __name__ == "__main__":
     forked.import_what_runs_import()
     if _is_of_ranks:
         forked.import_what_ranks_import()
-    _hears_signals()
+    hears_signals()
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what was imported here
     del sys.path[1]

@@ -146,11 +146,11 @@ def started(folder, *words, env=None):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_hears_signals,
+        preexec_fn=hears_signals,
     )
 
 
-def _hears_signals():
+def hears_signals():
     """Also where the tests run in the background or under nohup, which leave these two ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -262,7 +262,7 @@ def test_without_a_built_page_there_is_a_table(live, monkeypatch):
 def test_ctrl_c_ends_it_well(folder):
     command = [sys.executable, "-m", "finitude", "live", str(folder)]
     child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=helpers._interruptible,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=helpers.hears_signals,
         env=helpers.environment(None),
     )  # fmt: skip
     address = child.stdout.readline().strip()

@@ -79,7 +79,7 @@ def test_ctrl_c_ends_restart_only_and_alarm_remains(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=helpers._interruptible,
+        preexec_fn=helpers.hears_signals,
     )
     printed = ""
     while "Ctrl-C leaves this out" not in printed:
