@@ -61,6 +61,8 @@ bool names(const std::string& text, const Edit& edit) {
       return any({"clamp", "finite number", "finfo"});
     case Edit::Kind::kReplace:
       return any({"in the place of", "replace", "torch.where", "divide by another number", "fill"});
+    case Edit::Kind::kShift:
+      return any({"subtract the maximum"});
     case Edit::Kind::kLeaveOut:
       return edit.switch_on.empty() ? any({"torch.where", "which is 0 there", "correction=0"})
                                     : any({edit.switch_on.c_str()});

@@ -180,6 +180,22 @@ Edits& Edits::above(std::string_view arg, double edge) {
   return *this;
 }
 
+Edits& Edits::less_maximum(std::string_view arg, const std::vector<std::int64_t>& dims) {
+  std::string list;
+  for (const std::int64_t dim : dims) list += (list.empty() ? "" : ", ") + std::to_string(dim);
+  if (dims.size() > 1) list = "(" + list + ")";
+  const std::string maximum = dims.empty() ? ".max()" : ".amax(" + list + ", keepdim=True)";
+  Edit edit;
+  edit.kind = Edit::Kind::kShift;
+  edit.arg = arg;
+  edit.dims = dims;
+  edit.text = edit.arg + " less its maximum" + (dims.empty() ? "" : " along dimension " + list);
+  if (!writes(arg)) edit.code = "{x} - {x}" + maximum;
+  add(std::move(edit), "subtract the maximum from " + operand_words(arg) + " before that call: " + edit.arg + " - " +
+                           edit.arg + maximum);
+  return *this;
+}
+
 Edits& Edits::bounded(std::string_view arg) {
   const sense::DType dtype = dtype_of(arg);
   if (dtype == sense::DType::kOther) return *this;

@@ -32,6 +32,8 @@ class Edits {
   Edits& filled(const record::TensorUse& operand, double to);
   // Above zero: at a floor that the format divides by well, then at its smallest normal number.
   Edits& above(std::string_view arg, double edge);
+  // Less its largest element along these dimensions, or of all where there are none.
+  Edits& less_maximum(std::string_view arg, const std::vector<std::int64_t>& dims);
   // Infinities become the largest finite number of the format.
   Edits& bounded(std::string_view arg);
   Edits& left_out(double fill = 0, std::string switch_on = {});

@@ -99,6 +99,24 @@ std::optional<double> constant(const record::Trace& trace, const Operand& operan
   return use.health.max;
 }
 
+std::vector<std::int64_t> dims_of(const record::Op& op) {
+  std::vector<std::int64_t> dims;
+  for (const auto& scalar : op.scalars) {
+    if (scalar.arg != "dim") continue;
+    if (scalar.number) return {static_cast<std::int64_t>(*scalar.number)};
+    const char* at = scalar.text.c_str();
+    while (*at != '\0') {
+      char* end = nullptr;
+      const std::int64_t dim = std::strtoll(at, &end, 10);
+      if (end == at)
+        ++at;  // a bracket or a comma
+      else
+        dims.push_back(dim), at = end;
+    }
+  }
+  return dims;
+}
+
 bool inputs_finite(const record::Op& op) {
   if (bad_input(op)) return false;
   return std::none_of(op.scalars.begin(), op.scalars.end(),
@@ -205,6 +223,7 @@ Finding finding(const Scene& scene, std::string_view cause_class, int score, std
   Finding result;
   result.cause_class = cause_class;
   result.confidence = "possible";
+  result.in_optimizer = scene.birth.kind == "optimizer";
   result.score = score;
   result.text = std::move(text);
   result.fix_text = std::move(fix);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "explain/finding.h"
 
@@ -62,6 +63,9 @@ bool is_integral(const Operand& operand);
 // tensor).
 bool is_constant(const record::Trace& trace, const Operand& operand);
 std::optional<double> constant(const record::Trace& trace, const Operand& operand);
+
+// That a reduction was given: "dim" as a number or a list; empty where it has none.
+std::vector<std::int64_t> dims_of(const record::Op& op);
 
 bool inputs_finite(const record::Op& op);  // tensors and numbers
 const record::TensorUse* bad_input(const record::Op& op);

@@ -11,6 +11,7 @@
 #include "explain/size_origin.h"
 #include "explain/without_half.h"
 #include "explain/wrapped.h"
+#include "explain/zero_origin.h"
 
 namespace finitude::explain {
 
@@ -55,6 +56,7 @@ Finding explain(const Evidence& evidence) {
   Finding best = best_of(evidence, true).value_or(unknown(evidence));
   report_wrapped(best, evidence);
   report_size_origin(best, evidence);
+  report_zero_origin(best, evidence);
   report_layers(best, evidence);
   report_own_steps(best, evidence);
   report_by_parts(best, evidence);
@@ -66,6 +68,7 @@ std::optional<Finding> explain_without_half(const Evidence& evidence) {
   if (best) {
     report_wrapped(*best, evidence);
     report_size_origin(*best, evidence);
+    report_zero_origin(*best, evidence);
     report_layers(*best, evidence);
     report_own_steps(*best, evidence);
     report_by_parts(*best, evidence);

@@ -36,6 +36,7 @@ struct Finding {
   int fix_line = 0;
   bool fix_is_no_edit = false;  // the text names another way than the edits can try
   bool is_overflow = false;     // finite operands that left the range of the format, whatever class that gets
+  bool in_optimizer = false;    // born in an optimizer's step: its rows are those of weights, never samples
   int score = 0;                // rules compete; the highest wins
 
   std::vector<replay::Edit> edits;       // by which the fix can be tried on the whole step, best first

@@ -301,7 +301,7 @@ class Trials {
     }
     if (found.together) std::erase(found.guilty, found.filler);  // a copy of itself changes nothing
     finding_.batch_rows = found.rows;
-    finding_.of_batch = found.of_batch;
+    finding_.of_batch = found.of_batch && !finding_.in_optimizer;
     finding_.across = found.across;
     if (!found.more && !found.together && found.one_by_one &&
         static_cast<std::int64_t>(found.guilty.size()) < found.rows)
@@ -314,11 +314,11 @@ class Trials {
     const char* const what = found.up_to_birth ? "step up to the birth" : "whole step";
     const std::string well = found.up_to_birth ? "what is born there is finite" : finding_.judged + " finite";
     const std::string fails = found.up_to_birth ? "makes it fail" : "makes the step fail";
-    const bool of_samples = found.of_samples && finding_.is_row_a_sample(found.rows);
+    const bool of_samples = found.of_samples && !finding_.in_optimizer && finding_.is_row_a_sample(found.rows);
     const std::string one = of_samples ? "sample" : "row";
     add(std::string(what) + ", " + one + (found.guilty.size() > 1 ? "s " : " ") + which + " of " +
-            std::to_string(found.rows) + (found.of_samples ? "" : " of an input") + " replaced by a copy of " + one +
-            " " + std::to_string(found.filler),
+            std::to_string(found.rows) + (found.of_samples && !finding_.in_optimizer ? "" : " of an input") +
+            " replaced by a copy of " + one + " " + std::to_string(found.filler),
         (found.more ? "still not finite: there are more of them" : well) +
             (found.together            ? "; none of them alone " + fails
              : !found.one_by_one       ? "; so many are not tried one by one"

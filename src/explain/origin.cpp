@@ -55,23 +55,40 @@ const TensorUse* richest(const Trace& trace, OpId id, double edge) {
   return best;
 }
 
-// Exponentials over their own sum: a softmax written manually.
-bool divides_by_own_sum(const Trace& trace, OpId id, const Op& div) {
+// x / x.sum(), also with an epsilon in the denominator: the sum; kNone: it is another quotient.
+OpId divides_by_own_sum(const Trace& trace, OpId id, const Op& div) {
   const Operand numerator = operand(div, "self", 0), denominator = operand(div, "other", 1);
-  if (!numerator.tensor || !denominator.tensor) return false;
+  if (!numerator.tensor || !denominator.tensor) return kNone;
   const TensorUse* at = denominator.tensor;
   OpId reader = id;
   for (int step = 0; step < 8; ++step) {
     const OpId made = producer(trace, reader, *at);
-    if (made == kNone) return false;
+    if (made == kNone) return kNone;
     const Op& op = trace.ops[made];
     if (plain_name(op.name) == "sum")
-      return !op.inputs.empty() && op.inputs.front().storage == numerator.tensor->storage;
-    const TensorUse* from = is_carrier(op) ? carried(op) : nullptr;
-    if (!from) return false;
+      return !op.inputs.empty() && op.inputs.front().storage == numerator.tensor->storage ? made : kNone;
+    const bool epsilon = plain_name(op.name) == "add" && is_constant(trace, operand(op, "other", 1));
+    const TensorUse* from = is_carrier(op) ? carried(op) : epsilon ? operand(op, "self", 0).tensor : nullptr;
+    if (!from) return kNone;
     at = from, reader = made;
   }
-  return false;
+  return kNone;
+}
+
+// Does the quotient have each exponential, or one of each row, over the sum of that row?
+bool is_row_by_row(const TensorUse& exponentials, const TensorUse& numerator, const TensorUse& denominator,
+                   const std::vector<std::int64_t>& dims) {
+  if (numerator.shape.size() < exponentials.shape.size()) return denominator.shape == numerator.shape;
+  if (numerator.shape != exponentials.shape) return false;
+  if (dims.empty()) return denominator.health.numel == 1;
+  std::vector<std::int64_t> kept = exponentials.shape;
+  const auto rank = static_cast<std::int64_t>(kept.size());
+  for (const std::int64_t dim : dims) {
+    const std::int64_t at = dim < 0 ? dim + rank : dim;
+    if (at < 0 || at >= rank) return false;
+    kept[static_cast<std::size_t>(at)] = 1;
+  }
+  return denominator.shape == kept;
 }
 
 // What one op on the way back says: the walk continues at `next` (looking for `edge`), or ends with `kind`.
@@ -278,6 +295,11 @@ bool is_carrier(const Op& op) {
                                       "type_as",        "float",         "half"});
 }
 
+bool looks_up(const Op& op) {
+  return one_of(plain_name(op.name),
+                {"index", "index_select", "gather", "take", "take_along_dim", "masked_select", "embedding"});
+}
+
 const TensorUse* carried(const Op& op) {
   const TensorUse* first = nullptr;
   const bool overwrites = plain_name(op.name) == "copy";
@@ -317,6 +339,45 @@ BadOrigin bad_origin(const Trace& trace, OpId reader, const TensorUse& use) {
   return origin;
 }
 
+std::vector<ZeroLink> way_of_zeros(const Trace& trace, OpId reader, const TensorUse& use) {
+  std::vector<ZeroLink> way;
+  const TensorUse* at = &use;
+  for (int steps = 0; steps < kMaxSteps; ++steps) {
+    const OpId made = producer(trace, reader, *at);
+    if (made == kNone) return way;
+    const Step step = step_back(trace, made, 0);
+    const bool passes = step.next && step.edge == 0;
+    way.push_back({made, passes ? step.next : nullptr});
+    if (!passes) return way;
+    at = step.next, reader = made;
+  }
+  return way;
+}
+
+OpId sum_of_softmax(const Trace& trace, OpId exp) {
+  if (exp >= trace.ops.size() || trace.ops[exp].outputs.empty() || trace.ops[exp].is_node) return kNone;
+  const TensorUse& exponentials = trace.ops[exp].outputs.front();
+  if (exponentials.storage == kNone) return kNone;
+  const auto reads = [&](const Op& op) {
+    return std::ranges::any_of(op.inputs, [&](const TensorUse& in) { return overlaps(in, exponentials); });
+  };
+  OpId found = kNone;
+  for (OpId id = exp + 1; id < trace.ops.size(); ++id) {
+    const Op& op = trace.ops[id];
+    if (op.phase != trace.ops[exp].phase || !reads(op)) continue;
+    const std::string name = plain_name(op.name);
+    // Along which dimension a view sums does not show in its numbers.
+    if (op.is_view && one_of(name, {"t", "transpose", "permute", "numpy_T", "movedim", "swapaxes"})) return kNone;
+    if (found != kNone || !one_of(name, {"div", "true_divide"})) continue;
+    const OpId sum = divides_by_own_sum(trace, id, op);
+    if (sum == kNone || trace.ops[sum].inputs.front().shape != exponentials.shape) continue;
+    if (is_row_by_row(exponentials, *operand(op, "self", 0).tensor, *operand(op, "other", 1).tensor,
+                      dims_of(trace.ops[sum])))
+      found = sum;
+  }
+  return found;
+}
+
 EdgeOrigin edge_origin(const Trace& trace, OpId reader, const TensorUse& use, double edge) {
   EdgeOrigin origin;
   const TensorUse* at = &use;
@@ -325,7 +386,8 @@ EdgeOrigin edge_origin(const Trace& trace, OpId reader, const TensorUse& use, do
     const OpId made = producer(trace, reader, *at);
     if (made == kNone) return {};
     const Op& op = trace.ops[made];
-    if (edge == 0 && plain_name(op.name) == "div") over_own_sum = over_own_sum || divides_by_own_sum(trace, made, op);
+    if (edge == 0 && plain_name(op.name) == "div")
+      over_own_sum = over_own_sum || divides_by_own_sum(trace, made, op) != kNone;
     const Step step = step_back(trace, made, edge);
     origin.op = made;
     origin.half = sense::is_half(result_dtype(op));

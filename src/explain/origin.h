@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "record/trace.h"
 
@@ -16,6 +17,8 @@ record::OpId bad_producer(const record::Trace& trace, record::OpId reader, const
 
 // Passes values on unchanged but for rounding: views, copies, casts, gathers of existing elements.
 bool is_carrier(const record::Op& op);
+// Takes some elements out of a tensor, as out of a table.
+bool looks_up(const record::Op& op);
 // The tensor input a carrier takes its values from.
 const record::TensorUse* carried(const record::Op& op);
 
@@ -43,5 +46,17 @@ struct EdgeOrigin {
   double edge = 0;     // that the op itself gives: 1 where 1 - sigmoid is 0
 };
 EdgeOrigin edge_origin(const record::Trace& trace, record::OpId reader, const record::TensorUse& use, double edge);
+
+// One call on the way back from a zero: it read zeros in `from`, or, where that is null, made them itself.
+struct ZeroLink {
+  record::OpId op = record::kNone;
+  const record::TensorUse* from = nullptr;
+};
+// From the call that wrote `use` back, while each says that zeros of what it read are zeros of what it gave.
+std::vector<ZeroLink> way_of_zeros(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
+
+// The sum by which the exponentials that `exp` gives are divided, in a softmax that the program writes out; kNone:
+// there is none, or shapes and views do not show along which dimensions it sums.
+record::OpId sum_of_softmax(const record::Trace& trace, record::OpId exp);
 
 }  // namespace finitude::explain

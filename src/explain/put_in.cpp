@@ -31,6 +31,8 @@ struct Way {
   OpId by = kNone, made = kNone, reader = kNone;
   record::StorageId carried_by = kNone;
   const TensorUse* read = nullptr;
+  OpId looked_up_by = kNone;  // the first look-up in a table that holds them
+  const TensorUse* table = nullptr;
 };
 
 // Back from what `reader` reads to what put the infinities in. The last of the ops on the way that does not
@@ -55,6 +57,7 @@ std::optional<Way> follow(const Scene& s, OpId reader, const TensorUse& use) {
       way.by = made;
       break;
     }
+    if (!way.table && looks_up(op)) way.looked_up_by = made, way.table = &*next;
     at = &*next, reader = made;
   }
   return way.read ? std::optional(way) : std::nullopt;
@@ -91,7 +94,7 @@ std::optional<PutIn> put_in(const Scene& s) {
       const auto way = infinite(use) ? follow(s, id, use) : std::nullopt;
       if (!way) continue;
       const double value = way->read->health.pos_inf == 0 ? -INFINITY : way->read->health.neg_inf == 0 ? INFINITY : 0;
-      if (!found) found = PutIn{way->by, way->carried_by, way->made, {}, value};
+      if (!found) found = PutIn{way->by, way->carried_by, way->made, way->looked_up_by, way->table, {}, value};
       if (found->value != value) found->value = 0;
       const std::pair<OpId, std::string> reader{way->reader, way->read->arg};
       if (std::ranges::find(found->readers, reader) == found->readers.end()) found->readers.push_back(reader);
@@ -111,6 +114,12 @@ std::string reported_source(const Scene& s, const PutIn& source) {
     const Op& op = s.trace.ops[source.by];
     return "; the infinities are written by " + op.name + at_line(s.trace, op) +
            (carrier.empty() ? "" : " and come with " + carrier);
+  }
+  if (source.table) {
+    const auto& health = source.table->health;
+    return "; the infinities are read from " + (carrier.empty() ? "a table" : carrier) +
+           at_line(s.trace, s.trace.ops[source.looked_up_by]) + ", which has " + counted(health.inf(), "infinity") +
+           " among " + counted(health.numel, "value");
   }
   return carrier.empty() ? "" : "; the infinities come with " + carrier;
 }

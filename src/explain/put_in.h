@@ -14,7 +14,9 @@ namespace finitude::explain {
 struct PutIn {
   record::OpId by = record::kNone;               // the op that wrote them
   record::StorageId carried_by = record::kNone;  // the batch field, buffer or other memory that they came in with
-  record::OpId made = record::kNone;  // the op that made what the first arithmetic reads; kNone: it came in so
+  record::OpId made = record::kNone;          // the op that made what the first arithmetic reads; kNone: it came in so
+  record::OpId looked_up_by = record::kNone;  // the call that took them out of a table
+  const record::TensorUse* table = nullptr;   // that table; null: they came out of none
   std::vector<std::pair<record::OpId, std::string>>
       readers;       // that arithmetic, on the way to any of the births: op, argument
   double value = 0;  // +Inf or -Inf, as it is read there; 0: both

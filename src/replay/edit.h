@@ -16,18 +16,22 @@ namespace finitude::replay {
 // argument. Exactly one of the kinds:
 //   clamp      elements of `arg` below `min` or above `max` become that
 //   replace    elements of `arg` equal to `from` become `to` (Inf and NaN match themselves)
+//   shift      the largest element along `dims` is subtracted from each of `arg`, as softmax does it; gradients flow as
+//              they did
 //   skip  elements of the (first) result that are not finite become `to`, and where the derivative is not finite
 //              of a finite incoming gradient, no gradient flows: as if torch.where had chosen before and after
 //   in dtype   nothing of single calls: the whole step is computed in another format
 struct Edit {
-  enum class Kind : std::uint8_t { kClamp, kReplace, kLeaveOut, kCompute };
+  enum class Kind : std::uint8_t { kClamp, kReplace, kShift, kLeaveOut, kCompute };
   Kind kind = Kind::kClamp;
+  bool changes_argument() const { return kind == Kind::kClamp || kind == Kind::kReplace || kind == Kind::kShift; }
   std::vector<record::OpId> ops;  // of the trace that was taken along with the tape
   std::string arg;                // of the operator's schema: "self", "other"
   std::vector<std::string> args;  // of each of `ops`, where they do not all read it under one name; else empty
   std::optional<double> min, max;
   double from = 0, to = 0;
-  bool from_any_bad = false;  // whatever is not finite, in the place of `from`
+  bool from_any_bad = false;       // whatever is not finite, in the place of `from`
+  std::vector<std::int64_t> dims;  // kShift; empty: all
   double spread = 0;  // of `to`: by this share more in the last element than in the first, evenly in the logarithm
   bool in_all_arguments = false;  // of each call that are the very same view: both factors of x * x. Forward only
   std::optional<sense::DType> dtype;

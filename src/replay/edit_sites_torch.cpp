@@ -68,7 +68,7 @@ class Finder {
 
   std::vector<Place> places_of(OpId op, const std::string& arg) const {
     const auto index = calls_.entry_of(op);
-    const bool of_argument = edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace;
+    const bool of_argument = edit_.changes_argument();
     const OpId traced = index ? tape_.entries[*index].traced : kNone;
     if (of_argument && traced != op && (!index || calls_.is_within(traced, op))) {
       if (auto parts = parts_reading(op, arg); !parts.empty()) return parts;
@@ -122,7 +122,7 @@ class Finder {
     EditSite site;
     site.entry = place.entry;
     site.name = place.arg;
-    if (edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace) {
+    if (edit_.changes_argument()) {
       const auto& arguments = handle->schema().arguments();
       const auto named = [&](const c10::Argument& a) { return a.name() == place.arg; };
       const auto found = std::find_if(arguments.begin(), arguments.end(), named);
@@ -250,7 +250,7 @@ class Finder {
     }
     if (below)
       node.made.insert(out_.nodes[*below].made.begin(), out_.nodes[*below].made.end());
-    else if (edit_.kind == Edit::Kind::kClamp || edit_.kind == Edit::Kind::kReplace)
+    else if (edit_.changes_argument())
       find_gradient(node);
     if (!out_.why_not.empty()) return;
     for (const std::size_t i : entries) out_.node_at[i] = out_.nodes.size();

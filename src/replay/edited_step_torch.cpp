@@ -55,6 +55,11 @@ at::Tensor EditedStep::edited(const at::Tensor& t, at::Tensor* replaced) const {
     now = now.masked_fill(
         where, at::isIntegralType(t.scalar_type(), true) ? c10::Scalar(std::int64_t(value)) : c10::Scalar(value));
   };
+  if (edit_.kind == Edit::Kind::kShift) {
+    TORCH_CHECK(t.dim() != 0 && t.numel() != 0 && t.is_floating_point(), "it has no dimension to take a maximum over");
+    now = t.sub(edit_.dims.empty() ? t.amax() : t.amax(edit_.dims, true));
+    return like(t, now);
+  }
   if (edit_.kind == Edit::Kind::kReplace && edit_.spread != 0) {
     const at::Tensor where = t.eq(edit_.from);
     // Evenly in their logarithms: a mean that the values weigh is then far from that with equal weights.
@@ -88,6 +93,7 @@ void EditedStep::change_argument(std::size_t s, std::vector<c10::IValue>& argume
     value = std::move(list);
     return;
   }
+  TORCH_CHECK(site.is_tensor || edit_.kind != Edit::Kind::kShift, "it is a number");
   if (!site.is_tensor) {
     const double before = value.toScalar().toDouble(), now = changed_number(edit_, before);
     changed_ = changed_ || now != before;
@@ -102,7 +108,7 @@ void EditedStep::change_argument(std::size_t s, std::vector<c10::IValue>& argume
   State& state = states_[s];
   at::Tensor replaced;
   state.argument = edited(t, &replaced);
-  const bool any = replaced.any().item<bool>();
+  const bool any = edit_.kind == Edit::Kind::kShift || replaced.any().item<bool>();
   changed_ = changed_ || any;
   if (!any) return;
   if (site.is_written) {
@@ -243,8 +249,31 @@ bool EditedStep::after(const PlayedCall& call) {
   return true;
 }
 
+// Exponentials whose exponents were shifted, and what is computed of them, differ by a factor that they share: it is
+// gone where one is divided by another, and where backward multiplies the derivative of an exponential by itself. What
+// was no softmax keeps the factor, and is found to differ.
+bool EditedStep::has_factor(const PlayedCall& call) {
+  const capture::Entry& entry = tape_.entries[call.index];
+  int read = 0;
+  capture::for_each_tensor(entry.args, [&](const TensorRef& t) { read += with_factor_.contains(t.storage); });
+  const bool is_site = sites_.site_at.contains(call.index);
+  const std::string& name = tape_.operators[entry.number].name;
+  const bool divides = name.starts_with("aten::div") || name.starts_with("aten::true_divide");
+  const bool cancels = read >= 2 && (divides || (entry.of_backward && name.starts_with("aten::mul")));
+  const bool has = is_site || (read != 0 && !cancels);
+  capture::for_each_tensor(entry.results, [&](const TensorRef& t) {
+    if (t.storage == capture::kNoStorage) return;
+    if (has)
+      with_factor_.insert(t.storage);
+    else
+      with_factor_.erase(t.storage);
+  });
+  return has;
+}
+
 void EditedStep::compare(const PlayedCall& call) {
   const capture::Entry& entry = tape_.entries[call.index];
+  if (edit_.kind == Edit::Kind::kShift && has_factor(call)) return;
   bool of_spared = false;
   capture::for_each_tensor(entry.args,
                            [&](const TensorRef& t) { of_spared = of_spared || spared_.contains(t.storage); });
@@ -279,7 +308,9 @@ void EditedStep::outcome(std::size_t index, const at::Tensor& tensor) {
     if (!ok) bad.push_back(what);
   }
   bool spared = false;
-  capture::for_each_tensor(outcome.value, [&](const TensorRef& t) { spared = spared || spared_.contains(t.storage); });
+  capture::for_each_tensor(outcome.value, [&](const TensorRef& t) {
+    spared = spared || spared_.contains(t.storage) || with_factor_.contains(t.storage);
+  });
   if (spared || !difference.empty()) return;
   const KeptValues::Comparison found = before_.compare_outcome(index, tensor);
   compared += found.compared;

@@ -48,6 +48,7 @@ class EditedStep : public PlayObserver {
   void change_node(std::size_t node, std::size_t index, std::vector<c10::IValue>& arguments);
   void end_node(const EditedNode& node, bool clean);
   void compare(const PlayedCall& call);
+  bool has_factor(const PlayedCall& call);
   at::Tensor edited(const at::Tensor& tensor, at::Tensor* replaced) const;
 
   const capture::Tape& tape_;
@@ -57,7 +58,8 @@ class EditedStep : public PlayObserver {
   std::vector<State> states_;
   std::vector<bool> clean_;  // of nodes: they were given finite values
   std::unordered_map<capture::StorageId, at::Tensor> handed_on_;
-  std::unordered_set<capture::StorageId> spared_;  // made of what may differ
+  std::unordered_set<capture::StorageId> spared_;       // made of what may differ
+  std::unordered_set<capture::StorageId> with_factor_;  // exponentials of shifted exponents, and what is made of them
   bool changed_ = false;
 };
 

@@ -98,13 +98,14 @@ StepTrial TorchStepLab::run(const Edit& edit) {
     trial.why_not = sites.why_not;
     if (!trial.why_not.empty()) return trial;
     const bool computes = edit.kind == Edit::Kind::kCompute;
+    const bool rounds = computes || edit.kind == Edit::Kind::kShift;  // an exponent by a rounding of its own size
     KeptValues before(sites, kMaxKept, computes);
     if (!edit.finite_only) trial.why_not = reason_of(play(tape_, {}, &before));
     if (!trial.why_not.empty()) return trial;
     trial = play_edited(edit, sites, before);
     // Rounding adds up from call to call: how far it alone moves the values is measured, once they are too far off for
     // one rounding.
-    if (computes && trial.bad.empty() && trial.ran && !trial.difference.empty()) {
+    if (rounds && trial.bad.empty() && trial.ran && !trial.difference.empty()) {
       for (int pattern = 0; pattern < kNoisePatterns; ++pattern) {
         RoundingNoise noise(before, pattern);
         play(tape_, {}, &noise);

@@ -77,7 +77,7 @@ TEST(Analysis, OneOfSeveralOperationsIsNamed) {
   for (const bool has_two : {true, false}) {
     TraceBuilder b;
     const auto x = b.tensor({1}), y = b.tensor({0}), out = b.tensor({INFINITY}), fine = b.tensor({1});
-    b.trace.stacks = {{{{file, 1, "f", -1, 8, 1, 13}}, ""}, {{{file, 1, "f", -1, 16, 1, 21}}, ""}};
+    b.trace.stacks = {{{{file, 1, "f", -1, 8, 1, 13}}, "", ""}, {{{file, 1, "f", -1, 16, 1, 21}}, "", ""}};
     if (has_two) b.trace.ops[b.op("aten::div", {{"self", x}, {"other", x}}, {fine})].stack = 0;
     b.trace.ops[b.op("aten::div", {{"self", x}, {"other", y}}, {out})].stack = 1;
     b.trace.sinks.push_back({"loss", "loss", out, record::kNone, 0});

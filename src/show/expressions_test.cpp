@@ -15,7 +15,7 @@ std::string divisor_of_line(const std::string& line, bool has_columns = true) {
   std::ofstream(file) << line << "\n";
   explain::TraceBuilder b;
   b.trace.stacks = {
-      {{{file, 1, "f", -1, has_columns ? 0 : -1, 1, has_columns ? static_cast<int>(line.size()) : -1}}, ""}};
+      {{{file, 1, "f", -1, has_columns ? 0 : -1, 1, has_columns ? static_cast<int>(line.size()) : -1}}, "", ""}};
   const auto id = b.op("aten::div", {{"self", b.tensor({1})}, {"other", b.integer()}}, {b.tensor({INFINITY})});
   b.trace.ops[id].stack = 0;
   return divisor_of(b.trace, id);

@@ -237,6 +237,17 @@ def edit(code=".clamp(min=1e-12)", op="aten::log", arg="self", line=3, **more):
             "y = [torch.log(a.clamp(min=1e-12)) for a in p] + torch.log(q)",
         ),
         ("y = torch.log(p)", {"span": [3, 4, 5, 1]}, "y = torch.log(p.clamp(min=1e-12))"),  # not as ast has it
+        (
+            "e = torch.exp(s)",
+            {"op": "aten::exp", "code": "{x} - {x}.amax(1, keepdim=True)"},
+            "e = torch.exp(s - s.amax(1, keepdim=True))",
+        ),
+        (
+            "e = (s / t).exp()",
+            {"op": "aten::exp", "code": "{x} - {x}.amax(1, keepdim=True)"},
+            "e = ((s / t) - (s / t).amax(1, keepdim=True)).exp()",
+        ),
+        ("e = torch.exp(a @ b.t())", {"op": "aten::exp", "code": "{x} - {x}.amax(1, keepdim=True)"}, None),
         ("y = f(p)", {}, None),
         ("y = math.log(p)", {}, None),  # another module's
         (
@@ -320,3 +331,31 @@ def test_clamp_is_followed_into_second_derivatives(tmp_path):
     ]
     assert "not finite" not in tried["outcome"], got.text()
     assert fix["verified"], got.text()
+
+
+SOFTMAX = {
+    "rows": "s = layer(x) * x\ne = torch.exp(s)\np = e / e.sum(1, keepdim=True)\nloss = (p * p).mean()",
+    "columns, with an epsilon": "s = layer(x) * x\ne = torch.exp(s)\np = e / (e.sum(0, keepdim=True) + 1e-8)\n"
+    "loss = (p * p).mean()",
+    "one of each row": "s = layer(x) * x\ne = torch.exp(s)\nloss = (e[:, 0] / e.sum(1)).mean()",
+}
+
+
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_softmax_written_out_gets_its_maximum_subtracted(tmp_path, name):
+    """A clamp would make the step finite too, and would give the large values no gradient."""
+    result, _ = run(tmp_path, SOFTMAX[name], "x[3] = 2000")
+    fix, cause = fix_of(result)
+    assert cause["class"] == "exp-overflow" and fix["verified"], (fix, cause)
+    assert fix["text"].startswith("subtract the maximum first"), fix
+    assert "self less its maximum along dimension" in fix["tried"] and "as before" in fix["outcome"], fix
+    dimension = "0" if name.startswith("columns") else "1"
+    assert f"+    e = torch.exp(s - s.amax({dimension}, keepdim=True))\n" in fix["diff"], fix
+
+
+def test_sums_of_exponentials_that_are_no_softmax_are_clamped(tmp_path):
+    """Less the maximum, the logarithm of the sum is another number."""
+    result, _ = run(tmp_path, "s = layer(x) * x\nloss = torch.log(torch.exp(s).sum(1)).mean()", "x[3] = 2000")
+    fix, cause = fix_of(result)
+    assert not any("less its maximum" in e["name"] for e in cause["experiments"]), cause
+    assert "torch.logsumexp" in fix["text"], fix

@@ -85,7 +85,14 @@ def diff_of(lines, edit, name):
         return None
     simple = isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) or code.startswith("torch.")
     changed = source if simple else f"({source})"
-    changed = changed + code.replace("{x}", changed) if code.startswith(".") else code.replace("{x}", source)
+    if code.startswith("."):
+        changed += code.replace("{x}", changed)
+    elif code.startswith("torch."):
+        changed = code.replace("{x}", source)
+    else:  # an expression, in parentheses unless it is an argument of its own
+        changed = code.replace("{x}", changed)
+        if not (lines[row][:begin].endswith("(") and lines[row][end:].startswith((")", ","))):
+            changed = f"({changed})"
     after = list(lines)
     after[row] = lines[row][:begin] + changed + lines[row][end:]
     try:

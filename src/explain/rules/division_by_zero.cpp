@@ -33,11 +33,6 @@ std::string what_root_is(const Scene& s, record::OpId root) {
   return name == "mean" ? ": a spread of zero" : name == "sum" ? ": the norm of a zero vector" : "";
 }
 
-// Takes some elements out of a tensor, as a look-up in a table does.
-bool picks(const record::Op& op) {
-  return one_of(plain_name(op.name), {"index", "index_select", "gather", "take", "masked_select"});
-}
-
 // The one factor of a product that has zeros; null where several have, or none (then they are an underflow).
 const record::TensorUse* zero_factor(const record::Op& op) {
   if (plain_name(op.name) != "mul") return nullptr;
@@ -60,7 +55,7 @@ record::OpId maker_of_zeros(const Scene& s, record::OpId reader, const record::T
     if (next == record::kNone) break;
     made = reader = next;
     const record::Op& op = s.trace.ops[made];
-    at = is_carrier(op) && !picks(op) ? carried(op) : zero_factor(op);
+    at = is_carrier(op) && !looks_up(op) ? carried(op) : zero_factor(op);
   }
   return made;
 }
@@ -101,7 +96,7 @@ const record::Storage* parameter_of(const record::Trace& trace, record::OpId rea
     if (at->storage < trace.storages.size() && trace.storages[at->storage].origin == record::Origin::kParameter)
       return &trace.storages[at->storage];
     const record::OpId made = producer(trace, reader, *at);
-    if (made == record::kNone || !is_carrier(trace.ops[made]) || picks(trace.ops[made])) return nullptr;
+    if (made == record::kNone || !is_carrier(trace.ops[made]) || looks_up(trace.ops[made])) return nullptr;
     at = carried(trace.ops[made]), reader = made;
   }
   return nullptr;

@@ -2,12 +2,26 @@
 #include <cmath>
 
 #include "explain/edits.h"
+#include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/range.h"
 #include "explain/rules/rules.h"
 
 namespace finitude::explain {
 namespace {
+
+// Exponentials that are summed: what is computed of the sum. Where they are divided by it, the first edit subtracts the
+// maximum.
+std::string of_sum(const Scene& s) {
+  const bool is_softmax = sum_of_softmax(s.trace, s.culprit) != record::kNone;
+  for (const record::OpId id : s.birth.path) {
+    if (id >= s.trace.ops.size() || plain_name(s.trace.ops[id].name) != "log") continue;
+    return is_softmax ? "; or, not tried here, F.log_softmax(x, dim) in the place of log(exp(x) / sum(exp(x)))"
+                      : "; or, not tried here, torch.logsumexp(x, dim) in the place of log(sum(exp(x)))";
+  }
+  if (is_softmax) return {};
+  return "; or, not tried here, subtract its maximum first, as torch.softmax and torch.logsumexp do";
+}
 
 // Functions that compute what becomes of the exponential without it; where what reads it shows that they are meant.
 std::string other_way(const Scene& s) {
@@ -23,8 +37,7 @@ std::string other_way(const Scene& s) {
       return "; or, not tried here, x + torch.log(-torch.expm1(-x)) in the place of log(exp(x) - 1)";
     if (name == "reciprocal" || (name == "div" && adds_one))
       return "; or, not tried here, torch.sigmoid in the place of 1 / (1 + exp(-x))";
-    if (one_of(name, {"sum", "div", "logsumexp"}))
-      return "; or, not tried here, subtract its maximum first, as torch.softmax and torch.logsumexp do";
+    if (one_of(name, {"sum", "div"})) return of_sum(s);
     if (name == "sub") {
       subtracts_one = true;
       continue;
@@ -64,8 +77,13 @@ class ExpOverflow : public Rule {
     probe.conclude(result, true);
     // What is computed of it next may need room as well: a sum, a product.
     const double inside = std::floor(edge * 10) / 10 < edge ? std::floor(edge * 10) / 10 : edge - 0.1;
-    Edits(s)
-        .at_most("self", inside)
+    Edits edits(s);
+    if (const record::OpId sum = sum_of_softmax(s.trace, s.culprit); sum != record::kNone)
+      edits.less_maximum("self", dims_of(s.trace.ops[sum]))
+          .advised(
+              "subtract the maximum first, which leaves exp(x) over its sum what it is, or call torch.softmax or "
+              "F.log_softmax, which do so");
+    edits.at_most("self", inside)
         .at_most("self", std::floor(edge / 2))
         .at_most("self", std::floor(edge / 4))
         .named_by_rule()

@@ -21,11 +21,8 @@ bool is_softmax(const std::string& name) {
 // Elements along the reduced dimension; 1 where the trace does not say.
 std::uint64_t row_length(const record::Op& op, const record::TensorUse& x) {
   if (x.shape.empty()) return 1;
-  std::int64_t dim = -1;
-  for (const auto& scalar : op.scalars)
-    if (scalar.arg == "dim")  // a number, or a list of one: "[0]"
-      dim = scalar.number ? static_cast<std::int64_t>(*scalar.number)
-                          : std::strtol(scalar.text.c_str() + (scalar.text.starts_with('[') ? 1 : 0), nullptr, 10);
+  const std::vector<std::int64_t> dims = dims_of(op);
+  std::int64_t dim = dims.empty() ? -1 : dims.front();
   const auto rank = static_cast<std::int64_t>(x.shape.size());
   if (dim < 0) dim += rank;
   return dim >= 0 && dim < rank ? static_cast<std::uint64_t>(std::max<std::int64_t>(x.shape[dim], 1)) : 1;

@@ -48,12 +48,20 @@ class OptimizerArithmetic : public Rule {
     const auto point = find_point(*s.first);
     const auto excess = find_excess(*s.first);
     std::string who = evidence.history.optimizer.empty() ? "the optimizer" : evidence.history.optimizer;
-    if (s.first->stack < s.trace.stacks.size() && s.trace.stacks[s.first->stack].in_optimizer)
-      who = s.trace.stacks[s.first->stack].frames.front().function + " of the optimizer";
+    const bool in_program = s.first->stack < s.trace.stacks.size() && s.trace.stacks[s.first->stack].in_optimizer;
+    if (in_program) who = s.trace.stacks[s.first->stack].frames.front().function + " of the optimizer";
     if (auto found = by_itself(evidence, point || excess)) {
       found->text = who + ": " + found->text;
       found->cause_class = "optimizer-arithmetic";
       found->score += kScoreSetting + 10 - kScorePoint;
+      if (!in_program) {
+        found->fix_text = evidence.history.optimizer == "RMSprop"
+                              ? "centered=False: with it RMSprop subtracts a square, and rounding makes the difference "
+                                "negative where gradients hardly change"
+                              : "change a setting of the optimizer or scale what it is given";
+        found->fix_is_no_edit = true;
+        for (auto& edit : found->edits) edit.code.clear();
+      }
       return found;
     }
     const bool is_root = plain_name(s.first->name) == "rsqrt";
