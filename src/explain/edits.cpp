@@ -180,7 +180,7 @@ Edits& Edits::above(std::string_view arg, double edge) {
   return *this;
 }
 
-Edits& Edits::less_maximum(std::string_view arg, const std::vector<std::int64_t>& dims) {
+Edits& Edits::less_maximum(std::string_view arg, const std::vector<std::int64_t>& dims, record::OpId added_to) {
   std::string list;
   for (const std::int64_t dim : dims) list += (list.empty() ? "" : ", ") + std::to_string(dim);
   if (dims.size() > 1) list = "(" + list + ")";
@@ -190,9 +190,14 @@ Edits& Edits::less_maximum(std::string_view arg, const std::vector<std::int64_t>
   edit.arg = arg;
   edit.dims = dims;
   edit.text = edit.arg + " less its maximum" + (dims.empty() ? "" : " along dimension " + list);
-  if (!writes(arg)) edit.code = "{x} - {x}" + maximum;
+  edit.added_to = added_to;
+  if (added_to != kNone)
+    edit.text += ", and added to the logarithm";
+  else if (!writes(arg))
+    edit.code = "{x} - {x}" + maximum;
   add(std::move(edit), "subtract the maximum from " + operand_words(arg) + " before that call: " + edit.arg + " - " +
                            edit.arg + maximum);
+  if (added_to != kNone && !edits_.empty()) edits_.back().ops = {call_};  // the logarithm is of that one
   return *this;
 }
 
@@ -331,6 +336,41 @@ void also_where_it_is_read_again(Finding& finding, const Evidence& evidence) {
     edit.code.clear();  // of several calls
   }
   finding.edits.insert(finding.edits.end(), widened.begin(), widened.end());
+}
+
+void also_at_other_readers(Finding& finding, const Evidence& evidence) {
+  const record::Trace& trace = evidence.trace;
+  const auto fills = [](const Edit& edit) {
+    return edit.kind == Edit::Kind::kReplace && (edit.from_any_bad || !std::isfinite(edit.from)) && edit.args.empty();
+  };
+  const auto filled = std::ranges::find_if(finding.edits, fills);
+  if (filled == finding.edits.end() || filled->ops.empty() || filled->ops.front() >= trace.ops.size()) return;
+  const record::Op& first = trace.ops[filled->ops.front()];
+  const auto* read = operand(first, filled->arg, first.inputs.size()).tensor;
+  if (!read || read->storage == kNone || first.phase != record::Phase::kForward) return;
+  Edit edit = *filled;
+  edit.args.assign(edit.ops.size(), edit.arg);
+  for (record::OpId id = 0; id < trace.ops.size(); ++id) {
+    const record::Op& op = trace.ops[id];
+    if (op.is_node || op.is_view || op.phase != first.phase || std::ranges::find(edit.ops, id) != edit.ops.end())
+      continue;
+    for (const auto& use : op.inputs) {
+      if (use.storage != read->storage || use.begin != read->begin || use.end != read->end || use.written ||
+          use.arg.empty() || use.health.non_finite() != read->health.non_finite())
+        continue;
+      // Of a call and its parts the call is enough.
+      const bool is_part = op.parent < id && std::ranges::find(edit.ops, op.parent) != edit.ops.end();
+      if (is_part) break;
+      edit.ops.push_back(id);
+      edit.args.push_back(use.arg);
+      break;
+    }
+  }
+  if (edit.ops.size() == filled->ops.size()) return;
+  edit.text += ", at every call that reads the same";
+  edit.also = ", at each line that reads it so" + lines_of(trace, edit.ops);
+  edit.code.clear();  // of several calls
+  finding.edits.push_back(std::move(edit));
 }
 
 namespace {

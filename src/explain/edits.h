@@ -12,6 +12,11 @@ namespace finitude::explain {
 // The next larger number that takes two digits to write: what is reported is what was tried.
 double in_two_digits(double value);
 
+// Where the maximum was subtracted from the exponents of a softmax that is written out.
+inline constexpr const char* kSoftmaxAdvice =
+    "subtract the maximum first, which leaves exp(x) over its sum what it is, or call torch.softmax or F.log_softmax, "
+    "which do so";
+
 // Names edits of one call, best first. They are of all calls of that operator that come from the same expression:
 // what is changed there is changed for each of them. Each is named only where it can make sense: an argument
 // that the call does not have is skipped.
@@ -33,7 +38,9 @@ class Edits {
   // Above zero: at a floor that the format divides by well, then at its smallest normal number.
   Edits& above(std::string_view arg, double edge);
   // Less its largest element along these dimensions, or of all where there are none.
-  Edits& less_maximum(std::string_view arg, const std::vector<std::int64_t>& dims);
+  // Where `added_to` is a call, it is added to what that gives.
+  Edits& less_maximum(std::string_view arg, const std::vector<std::int64_t>& dims,
+                      record::OpId added_to = record::kNone);
   // Infinities become the largest finite number of the format.
   Edits& bounded(std::string_view arg);
   Edits& left_out(double fill = 0, std::string switch_on = {});
@@ -70,6 +77,10 @@ void also_at_other_births(Finding& finding, const Evidence& evidence);
 // Where the same operator reads the same operand again (y = x / n; g / n), and the first result hides that the second
 // fails too: the same edits of all those calls, after the others.
 void also_where_it_is_read_again(Finding& finding, const Evidence& evidence);
+
+// Where other calls read the same values that are not finite (the batch of which a sum and a product are taken): an
+// edit that puts a number in their place, at all of them, after the others.
+void also_at_other_readers(Finding& finding, const Evidence& evidence);
 
 // Of `wide`, edits of all calls from one expression (the stages of a solver, the layers of a loop), where not all of
 // them went wrong: the same edits of those that did, after the others.

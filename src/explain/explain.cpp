@@ -1,6 +1,7 @@
 // Asks every rule and keeps the best finding.
 #include "explain/explain.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "explain/decompose.h"
@@ -47,6 +48,9 @@ std::optional<Finding> best_of(const Evidence& evidence, bool half) {
   also_at_other_births(*best, evidence);
   also_at_guilty_calls(*best, wide, evidence);
   also_where_it_is_read_again(*best, evidence);
+  also_at_other_readers(*best, evidence);
+  // A softmax less its maximum is what was meant; a clamp makes another number of it.
+  std::ranges::stable_partition(best->edits, [](const auto& edit) { return edit.kind == replay::Edit::Kind::kShift; });
   return best;
 }
 

@@ -211,6 +211,31 @@ TEST(Origin, SaturatedProbabilityIsFollowedToTheSigmoid) {
   EXPECT_EQ(origin.kind, EdgeKind::kSaturated);
 }
 
+TEST(Origin, ProductOfTinyNumbersUnderflowsInAMatrixProduct) {
+  for (const double size : {1e-30, 1.0}) {
+    TraceBuilder b;
+    const auto product = b.tensor({0, 1e-3});
+    const auto mm = b.op("aten::mm", {{"self", b.tensor({size, -size})}, {"mat2", b.tensor({size, size})}}, {product});
+    const auto log = b.op("aten::log", {{"self", product}}, {b.tensor({-kInf, -6.9})});
+    const EdgeOrigin origin = edge_origin(b.trace, log, product, 0);
+    EXPECT_EQ(origin.op, mm);
+    EXPECT_EQ(origin.kind, size < 1 ? EdgeKind::kUnderflow : EdgeKind::kCancelled);
+  }
+}
+
+TEST(Origin, ExpOfANumberNearZeroRoundsToOne) {
+  for (const double x : {1e-9, 0.0}) {
+    TraceBuilder b;
+    const auto e = b.tensor({1, 2.7}), rest = b.tensor({0, 1.7});
+    b.op("aten::exp", {{"self", b.tensor({x, 1})}}, {e});
+    b.op("aten::sub", {{"self", e}, {"other", b.number(1)}}, {rest});
+    b.born(b.op("aten::log", {{"self", rest}}, {b.tensor({-kInf, 0.5})}));
+    const Finding found = b.explained();
+    EXPECT_EQ(found.fix_text == "torch.expm1(x) in the place of exp(x) - 1", x != 0) << found.fix_text;
+    EXPECT_EQ(found.text.find("exp of a number near 0 is 1 in float32") != std::string::npos, x != 0) << found.text;
+  }
+}
+
 // mv makes its result and gives it to addmv_ with beta 0: zeros that lie there by chance are no origin.
 TEST(Origin, UnwrittenMemoryIsNoOriginOfZeros) {
   for (const double chance : {0.0, 7.0}) {

@@ -16,7 +16,7 @@ using record::Trace;
 
 namespace {
 
-constexpr int kMaxSteps = 256;  // bounds every walk, also on a malformed trace
+constexpr int kMaxSteps = 2048;  // bounds every walk, also on a malformed trace
 
 bool overlaps(const TensorUse& written, const TensorUse& use) {
   return written.storage == use.storage && written.begin < use.end && use.begin < written.end;
@@ -55,7 +55,8 @@ const TensorUse* richest(const Trace& trace, OpId id, double edge) {
   return best;
 }
 
-// x / x.sum(), also with an epsilon in the denominator: the sum; kNone: it is another quotient.
+}  // namespace
+
 OpId divides_by_own_sum(const Trace& trace, OpId id, const Op& div) {
   const Operand numerator = operand(div, "self", 0), denominator = operand(div, "other", 1);
   if (!numerator.tensor || !denominator.tensor) return kNone;
@@ -75,21 +76,7 @@ OpId divides_by_own_sum(const Trace& trace, OpId id, const Op& div) {
   return kNone;
 }
 
-// Does the quotient have each exponential, or one of each row, over the sum of that row?
-bool is_row_by_row(const TensorUse& exponentials, const TensorUse& numerator, const TensorUse& denominator,
-                   const std::vector<std::int64_t>& dims) {
-  if (numerator.shape.size() < exponentials.shape.size()) return denominator.shape == numerator.shape;
-  if (numerator.shape != exponentials.shape) return false;
-  if (dims.empty()) return denominator.health.numel == 1;
-  std::vector<std::int64_t> kept = exponentials.shape;
-  const auto rank = static_cast<std::int64_t>(kept.size());
-  for (const std::int64_t dim : dims) {
-    const std::int64_t at = dim < 0 ? dim + rank : dim;
-    if (at < 0 || at >= rank) return false;
-    kept[static_cast<std::size_t>(at)] = 1;
-  }
-  return denominator.shape == kept;
-}
+namespace {
 
 // What one op on the way back says: the walk continues at `next` (looking for `edge`), or ends with `kind`.
 struct Step {
@@ -136,6 +123,16 @@ bool times_integers(const Op& op) {
                      [](const TensorUse& use) { return use.dtype == sense::DType::kOther; });
 }
 
+// Are the largest products of its operands below the range of the format?
+bool products_underflow(const Op& op) {
+  double largest = 1;
+  int factors = 0;
+  for (const auto& use : op.inputs)
+    if (one_of(use.arg, {"self", "mat1", "mat2", "batch1", "batch2", "other", "vec", "tensor", "mat"}) && !use.written)
+      largest *= use.health.absmax, ++factors;
+  return factors == 2 && largest < sense::info(result_dtype(op)).min_normal;
+}
+
 Step step_back(const Trace& trace, OpId id, double edge) {
   const Op& op = trace.ops[id];
   const std::string name = plain_name(op.name);
@@ -148,6 +145,7 @@ Step step_back(const Trace& trace, OpId id, double edge) {
     return {nullptr, 0, !rounded ? EdgeKind::kGiven : edge == 0 ? EdgeKind::kUnderflow : EdgeKind::kSaturated, 0};
   }
   if (one_of(name, {"exp", "exp2", "softplus"})) {
+    if (edge == 1 && name == "exp" && self.zeros() == 0) return {nullptr, 1, EdgeKind::kRounded, 0};
     const bool finite = self && !self.has_inf();
     return {nullptr, 0, edge == 0 && finite ? EdgeKind::kUnderflow : EdgeKind::kGiven, 0};
   }
@@ -184,7 +182,7 @@ Step step_back(const Trace& trace, OpId id, double edge) {
   }
   if (one_of(name, {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "matmul", "linear", "sum", "mean", "cumsum",
                     "logsumexp"}))
-    return through(richest(trace, id, 0), 0, EdgeKind::kCancelled);
+    return through(richest(trace, id, 0), 0, products_underflow(op) ? EdgeKind::kUnderflow : EdgeKind::kCancelled);
   if (one_of(name, {"norm", "linalg_vector_norm"})) return through(richest(trace, id, 0), 0, EdgeKind::kUnderflow);
   if (one_of(name, {"sqrt", "abs", "amax", "amin", "max", "min", "maximum", "minimum", "relu", "threshold", "where"}))
     return through(richest(trace, id, 0), 0, EdgeKind::kGiven);
@@ -352,30 +350,6 @@ std::vector<ZeroLink> way_of_zeros(const Trace& trace, OpId reader, const Tensor
     at = step.next, reader = made;
   }
   return way;
-}
-
-OpId sum_of_softmax(const Trace& trace, OpId exp) {
-  if (exp >= trace.ops.size() || trace.ops[exp].outputs.empty() || trace.ops[exp].is_node) return kNone;
-  const TensorUse& exponentials = trace.ops[exp].outputs.front();
-  if (exponentials.storage == kNone) return kNone;
-  const auto reads = [&](const Op& op) {
-    return std::ranges::any_of(op.inputs, [&](const TensorUse& in) { return overlaps(in, exponentials); });
-  };
-  OpId found = kNone;
-  for (OpId id = exp + 1; id < trace.ops.size(); ++id) {
-    const Op& op = trace.ops[id];
-    if (op.phase != trace.ops[exp].phase || !reads(op)) continue;
-    const std::string name = plain_name(op.name);
-    // Along which dimension a view sums does not show in its numbers.
-    if (op.is_view && one_of(name, {"t", "transpose", "permute", "numpy_T", "movedim", "swapaxes"})) return kNone;
-    if (found != kNone || !one_of(name, {"div", "true_divide"})) continue;
-    const OpId sum = divides_by_own_sum(trace, id, op);
-    if (sum == kNone || trace.ops[sum].inputs.front().shape != exponentials.shape) continue;
-    if (is_row_by_row(exponentials, *operand(op, "self", 0).tensor, *operand(op, "other", 1).tensor,
-                      dims_of(trace.ops[sum])))
-      found = sum;
-  }
-  return found;
 }
 
 EdgeOrigin edge_origin(const Trace& trace, OpId reader, const TensorUse& use, double edge) {

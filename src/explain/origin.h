@@ -37,6 +37,7 @@ enum class EdgeKind {
   kSaturated,    // a function that ends at the edge: softmax, sigmoid, tanh, exponentials over their sum
   kCancelled,    // a difference of equal numbers
   kEpsilonLost,  // 0 + epsilon, where the epsilon rounds to 0 in the format
+  kRounded,      // exp of a number so near to 0 that the format has no number between it and 1
 };
 struct EdgeOrigin {
   EdgeKind kind = EdgeKind::kGiven;
@@ -55,8 +56,7 @@ struct ZeroLink {
 // From the call that wrote `use` back, while each says that zeros of what it read are zeros of what it gave.
 std::vector<ZeroLink> way_of_zeros(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
 
-// The sum by which the exponentials that `exp` gives are divided, in a softmax that the program writes out; kNone:
-// there is none, or shapes and views do not show along which dimensions it sums.
-record::OpId sum_of_softmax(const record::Trace& trace, record::OpId exp);
+// x / x.sum(), also with an epsilon in the denominator: the sum; kNone: the division is another quotient.
+record::OpId divides_by_own_sum(const record::Trace& trace, record::OpId id, const record::Op& division);
 
 }  // namespace finitude::explain

@@ -112,6 +112,9 @@ std::string reported_source(const Scene& s, const PutIn& source) {
   if (source.carried_by < s.trace.storages.size()) carrier = s.trace.storages[source.carried_by].name;
   if (source.by < s.trace.ops.size()) {
     const Op& op = s.trace.ops[source.by];
+    if (plain_name(op.name) == "lift_fresh")  // how torch takes in a tensor made of literals
+      return "; the infinities are a number in the program" + at_line(s.trace, op) +
+             (carrier.empty() ? "" : ", in " + carrier);
     return "; the infinities are written by " + op.name + at_line(s.trace, op) +
            (carrier.empty() ? "" : " and come with " + carrier);
   }

@@ -58,6 +58,7 @@ at::Tensor raw_copy(const at::Tensor& t, const TensorView& v) {
 
 // All the digits that distinguish this number from others, and no more, as Python prints it: 1e-08, 0.1, 2.0.
 std::string digits(double number) {
+  if (std::isnan(number)) return "nan";  // whatever its sign bit
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, number).ptr;
   std::string out(text, end);

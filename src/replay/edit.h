@@ -16,8 +16,8 @@ namespace finitude::replay {
 // argument. Exactly one of the kinds:
 //   clamp      elements of `arg` below `min` or above `max` become that
 //   replace    elements of `arg` equal to `from` become `to` (Inf and NaN match themselves)
-//   shift      the largest element along `dims` is subtracted from each of `arg`, as softmax does it; gradients flow as
-//              they did
+//   shift      the largest element along `dims` is subtracted from each of `arg`, the exponents of a softmax or of a
+//              logarithm of their sum (to which it is added again). Gradients flow as they did
 //   skip  elements of the (first) result that are not finite become `to`, and where the derivative is not finite
 //              of a finite incoming gradient, no gradient flows: as if torch.where had chosen before and after
 //   in dtype   nothing of single calls: the whole step is computed in another format
@@ -32,6 +32,8 @@ struct Edit {
   double from = 0, to = 0;
   bool from_any_bad = false;       // whatever is not finite, in the place of `from`
   std::vector<std::int64_t> dims;  // kShift; empty: all
+  // kShift: a logarithm of the sum of exponentials, to which the maximum is added again; kNone: there is none.
+  record::OpId added_to = record::kNone;
   double spread = 0;  // of `to`: by this share more in the last element than in the first, evenly in the logarithm
   bool in_all_arguments = false;  // of each call that are the very same view: both factors of x * x. Forward only
   std::optional<sense::DType> dtype;

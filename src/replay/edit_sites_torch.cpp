@@ -93,6 +93,10 @@ class Finder {
   }
 
   void find_calls() {
+    if (edit_.added_to != kNone) {
+      out_.added_to = calls_.entry_of(edit_.added_to);
+      if (!out_.added_to) out_.why_not = "the logarithm of the sum is not in the record of the step";
+    }
     for (std::size_t i = 0; i < edit_.ops.size(); ++i) {
       for (const Place& place : places_of(edit_.ops[i], i < edit_.args.size() ? edit_.args[i] : edit_.arg)) {
         if (!out_.site_at.contains(place.entry)) add_site(place);

@@ -37,6 +37,7 @@ struct EditSites {
   std::vector<EditedNode> nodes;
   std::unordered_map<std::size_t, std::size_t> site_at;  // entry -> sites
   std::unordered_map<std::size_t, std::size_t> node_at;  // entry -> nodes
+  std::optional<std::size_t> added_to;                   // the entry of Edit::added_to
   std::vector<bool> reached;                             // by entry: may compute something else than before
   std::vector<bool> outcome_reached;  // the same by outcome; not where memory was filled in from the tape since
   std::string why_not;                // not empty: the edit cannot be carried out on this tape

@@ -57,8 +57,8 @@ at::Tensor EditedStep::edited(const at::Tensor& t, at::Tensor* replaced) const {
   };
   if (edit_.kind == Edit::Kind::kShift) {
     TORCH_CHECK(t.dim() != 0 && t.numel() != 0 && t.is_floating_point(), "it has no dimension to take a maximum over");
-    now = t.sub(edit_.dims.empty() ? t.amax() : t.amax(edit_.dims, true));
-    return like(t, now);
+    maximum_ = edit_.dims.empty() ? t.amax() : t.amax(edit_.dims, true);
+    return like(t, t.sub(maximum_));
   }
   if (edit_.kind == Edit::Kind::kReplace && edit_.spread != 0) {
     const at::Tensor where = t.eq(edit_.from);
@@ -223,6 +223,11 @@ void EditedStep::end_node(const EditedNode& node, bool clean) {
 }
 
 bool EditedStep::after(const PlayedCall& call) {
+  if (sites_.added_to == call.index && maximum_.defined() && !call.results.empty() && call.results.front().isTensor()) {
+    at::Tensor log = call.results.front().toTensor();
+    TORCH_CHECK(log.numel() == maximum_.numel(), "the logarithm has another shape than the maximum");
+    log.add_(maximum_.reshape(log.sizes()));
+  }
   const auto site = sites_.site_at.find(call.index);
   if (site != sites_.site_at.end() && edit_.kind == Edit::Kind::kLeaveOut) {
     // Of several results the first is the value, the others are notes for backward.
@@ -250,8 +255,8 @@ bool EditedStep::after(const PlayedCall& call) {
 }
 
 // Exponentials whose exponents were shifted, and what is computed of them, differ by a factor that they share: it is
-// gone where one is divided by another, and where backward multiplies the derivative of an exponential by itself. What
-// was no softmax keeps the factor, and is found to differ.
+// gone where one is divided by another, where the maximum is added to a logarithm again, and where backward multiplies
+// the derivative of an exponential by itself. What was no softmax keeps the factor, and is found to differ.
 bool EditedStep::has_factor(const PlayedCall& call) {
   const capture::Entry& entry = tape_.entries[call.index];
   int read = 0;
@@ -259,7 +264,8 @@ bool EditedStep::has_factor(const PlayedCall& call) {
   const bool is_site = sites_.site_at.contains(call.index);
   const std::string& name = tape_.operators[entry.number].name;
   const bool divides = name.starts_with("aten::div") || name.starts_with("aten::true_divide");
-  const bool cancels = read >= 2 && (divides || (entry.of_backward && name.starts_with("aten::mul")));
+  const bool cancels =
+      sites_.added_to == call.index || (read >= 2 && (divides || (entry.of_backward && name.starts_with("aten::mul"))));
   const bool has = is_site || (read != 0 && !cancels);
   capture::for_each_tensor(entry.results, [&](const TensorRef& t) {
     if (t.storage == capture::kNoStorage) return;

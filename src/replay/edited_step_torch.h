@@ -60,6 +60,7 @@ class EditedStep : public PlayObserver {
   std::unordered_map<capture::StorageId, at::Tensor> handed_on_;
   std::unordered_set<capture::StorageId> spared_;       // made of what may differ
   std::unordered_set<capture::StorageId> with_factor_;  // exponentials of shifted exponents, and what is made of them
+  mutable at::Tensor maximum_;                          // kShift: what was subtracted
   bool changed_ = false;
 };
 

@@ -353,9 +353,25 @@ def test_softmax_written_out_gets_its_maximum_subtracted(tmp_path, name):
     assert f"+    e = torch.exp(s - s.amax({dimension}, keepdim=True))\n" in fix["diff"], fix
 
 
-def test_sums_of_exponentials_that_are_no_softmax_are_clamped(tmp_path):
-    """Less the maximum, the logarithm of the sum is another number."""
+def test_softmax_written_out_that_underflows_gets_its_maximum_subtracted(tmp_path):
+    lines = "d = (layer(x) + 2 * x).pow(2)\nq = torch.exp(-d)\np = q / q.sum(1, keepdim=True)\nloss = (p * d).mean()"
+    fix, cause = fix_of(run(tmp_path, lines, "x[3] = 60")[0])
+    assert cause["class"] == "underflow" and fix["verified"], (fix, cause)
+    assert fix["text"].startswith("subtract the maximum first"), fix
+    assert "+    q = torch.exp((-d) - (-d).amax(1, keepdim=True))\n" in fix["diff"], fix
+
+
+def test_logsumexp_written_out_gets_its_maximum_subtracted_and_added(tmp_path):
+    """Without the second the logarithm would be another number; what was finite is held against it."""
     result, _ = run(tmp_path, "s = layer(x) * x\nloss = torch.log(torch.exp(s).sum(1)).mean()", "x[3] = 2000")
     fix, cause = fix_of(result)
-    assert not any("less its maximum" in e["name"] for e in cause["experiments"]), cause
-    assert "torch.logsumexp" in fix["text"], fix
+    assert cause["class"] == "exp-overflow" and fix["verified"], (fix, cause)
+    assert fix["text"].startswith("torch.logsumexp(x, dim) in the place of"), fix
+    assert "and added to the logarithm" in fix["tried"] and "as before" in fix["outcome"], fix
+
+
+def test_infinity_of_a_batch_that_is_read_twice_is_filled_for_both(tmp_path):
+    result, _ = run(tmp_path, "loss = (layer(x) * x.sum(1, keepdim=True)).mean()", "x[3, 1] = torch.inf")
+    fix, cause = fix_of(result)
+    assert cause["class"] == "bad-data" and fix["verified"], (fix, cause)
+    assert "at every call that reads the same" in fix["tried"], fix

@@ -6,6 +6,7 @@
 #include "explain/probe.h"
 #include "explain/range.h"
 #include "explain/rules/rules.h"
+#include "explain/written_softmax.h"
 
 namespace finitude::explain {
 namespace {
@@ -78,16 +79,16 @@ class ExpOverflow : public Rule {
     // What is computed of it next may need room as well: a sum, a product.
     const double inside = std::floor(edge * 10) / 10 < edge ? std::floor(edge * 10) / 10 : edge - 0.1;
     Edits edits(s);
-    if (const record::OpId sum = sum_of_softmax(s.trace, s.culprit); sum != record::kNone)
-      edits.less_maximum("self", dims_of(s.trace.ops[sum]))
-          .advised(
-              "subtract the maximum first, which leaves exp(x) over its sum what it is, or call torch.softmax or "
-              "F.log_softmax, which do so");
     edits.at_most("self", inside)
         .at_most("self", std::floor(edge / 2))
         .at_most("self", std::floor(edge / 4))
-        .named_by_rule()
-        .into(result);
+        .named_by_rule();
+    if (const record::OpId sum = sum_of_softmax(s.trace, s.culprit); sum != record::kNone)
+      edits.less_maximum("self", dims_of(s.trace.ops[sum])).advised(kSoftmaxAdvice);
+    if (const LogOfSum of = log_of_sum(s.trace, s.culprit); of.log != record::kNone)
+      edits.less_maximum("self", dims_of(s.trace.ops[of.sum]), of.log)
+          .advised("torch.logsumexp(x, dim) in the place of log(sum(exp(x)))");
+    edits.into(result);
     return result;
   }
 };

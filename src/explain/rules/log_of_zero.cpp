@@ -24,9 +24,12 @@ std::string how(const Scene& s, const Point& point) {
     case EdgeKind::kUnderflow:
       return ": " + name + " underflowed in " + type;
     case EdgeKind::kCancelled:
-      return ": " + name + " of equal numbers";
+      return one_of(name, {"sub", "rsub", "add"}) ? ": " + name + " of equal numbers"
+                                                  : ": what " + name + " adds cancels";
     case EdgeKind::kEpsilonLost:
       return ": " + figure(origin.epsilon) + " is lost to rounding in " + type;
+    case EdgeKind::kRounded:
+      return ": " + name + " of a number near 0 is 1 in " + type;
     case EdgeKind::kGiven:
       return {};
   }
@@ -47,6 +50,8 @@ std::string fix_for(const Scene& s, const Point& point, const std::string& cause
     fix = "F.log_softmax(logits, dim), or F.cross_entropy on the logits";
   else if (cause.find("sigmoid") != std::string::npos)
     fix = "F.binary_cross_entropy_with_logits on the logits, or F.logsigmoid";
+  else if (cause.find("near 0 is 1") != std::string::npos)
+    fix = "torch.expm1(x) in the place of exp(x) - 1";
   else if (point.edge < 0)
     fix = "clamp the argument of log1p above -1";
   else if (point.arg == "other")
@@ -121,7 +126,7 @@ class LogOfZero : public Rule {
                                                 : point->arg + " is " + figure(point->edge);
     text += " (" + what + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + turned_to_nan(s) + hidden_by(s);
     Finding result = finding(s, "log-of-zero", kScorePoint, text, fix_for(s, *point, cause));
-    result.fix_is_no_edit = result.fix_text.starts_with("F.");
+    result.fix_is_no_edit = result.fix_text.starts_with("F.") || result.fix_text.starts_with("torch.expm1");
     Probe probe(s, s.culprit);
     if (is_logit(s)) {
       Variant inside;

@@ -52,9 +52,8 @@ class OptimizerArithmetic : public Rule {
     if (in_program) who = s.trace.stacks[s.first->stack].frames.front().function + " of the optimizer";
     if (auto found = by_itself(evidence, point || excess)) {
       found->text = who + ": " + found->text;
-      found->cause_class = "optimizer-arithmetic";
       found->score += kScoreSetting + 10 - kScorePoint;
-      if (!in_program) {
+      if (!in_program && found->cause_class != "degenerate-linalg") {  // no line of the program has that operand
         found->fix_text = evidence.history.optimizer == "RMSprop"
                               ? "centered=False: with it RMSprop subtracts a square, and rounding makes the difference "
                                 "negative where gradients hardly change"
@@ -62,6 +61,7 @@ class OptimizerArithmetic : public Rule {
         found->fix_is_no_edit = true;
         for (auto& edit : found->edits) edit.code.clear();
       }
+      found->cause_class = "optimizer-arithmetic";
       return found;
     }
     const bool is_root = plain_name(s.first->name) == "rsqrt";

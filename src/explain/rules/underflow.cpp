@@ -11,6 +11,7 @@
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 #include "explain/singular.h"
+#include "explain/written_softmax.h"
 
 namespace finitude::explain {
 namespace {
@@ -50,12 +51,14 @@ class Underflow : public Rule {
                                              : ", and was then divided by";
     text += hidden_by(s);
     const bool exponential = one_of(name, {"exp", "exp2"});
+    const record::OpId sum = name == "exp" && !s.backward ? sum_of_softmax(s.trace, origin.op) : record::kNone;
     std::string fix =
         lost ? "clamp it above zero; or, not tried here, an epsilon that the format can hold"
         : name == "exp" && plain_name(s.first->name) == "log" &&
                 producer(s.trace, s.culprit, *point->operand.tensor) == origin.op
             ? "the log of an exponential is its exponent: remove both"
         : exponential && point->kind == PointKind::kLog ? "stay in the log domain: torch.logsumexp of the exponents"
+        : sum != record::kNone                          ? "torch.softmax(x, dim), which subtracts the maximum first"
         : exponential ? "stay in the log domain (exp(0.5 * x) for sqrt(exp(x)), log-domain scaling), or a larger floor"
                       : "compute in the log domain or float64, or clamp away from zero";
     Finding result = finding(s, "underflow", kScorePoint + 20, text, fix);
@@ -79,6 +82,8 @@ class Underflow : public Rule {
     else  // a floor keeps the direction of what was lost; another number in its place does not
       edits.above(point->arg, 0).replaced(point->arg, 0, 1);
     edits.into(result);
+    if (sum != record::kNone)
+      Edits(s, origin.op).less_maximum("self", dims_of(s.trace.ops[sum])).advised(kSoftmaxAdvice).into(result);
     return result;
   }
 };
