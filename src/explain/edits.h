@@ -17,6 +17,8 @@ inline constexpr const char* kSoftmaxAdvice =
     "subtract the maximum first, which leaves exp(x) over its sum what it is, or call torch.softmax or F.log_softmax, "
     "which do so";
 
+inline constexpr const char* kLogsumexpAdvice = "torch.logsumexp(x, dim) in the place of log(sum(exp(x)))";
+
 // Names edits of one call, best first. They are of all calls of that operator that come from the same expression:
 // what is changed there is changed for each of them. Each is named only where it can make sense: an argument
 // that the call does not have is skipped.

@@ -223,6 +223,18 @@ TEST(Origin, ProductOfTinyNumbersUnderflowsInAMatrixProduct) {
   }
 }
 
+TEST(Explain, DivisionByExpNearZeroMinusOne) {
+  TraceBuilder b;
+  const auto e = b.tensor({1, 2.7}), rest = b.tensor({0, 1.7});
+  b.op("aten::exp", {{"self", b.tensor({1e-9, 1})}}, {e});
+  b.op("aten::sub", {{"self", e}, {"other", b.number(1)}}, {rest});
+  b.born(b.op("aten::div", {{"self", b.tensor({1, 1})}, {"other", rest}}, {b.tensor({kInf, 0.6})}));
+  const Finding found = b.explained();
+  EXPECT_EQ(found.cause_class, "division-by-zero");
+  EXPECT_EQ(found.fix_text, "torch.expm1(x) in the place of exp(x) - 1");
+  EXPECT_TRUE(found.fix_is_no_edit);
+}
+
 TEST(Origin, ExpOfANumberNearZeroRoundsToOne) {
   for (const double x : {1e-9, 0.0}) {
     TraceBuilder b;

@@ -78,5 +78,19 @@ TEST(LogOfSum, ItsMaximumIsSubtractedAndAdded) {
   }
 }
 
+TEST(LogOfSum, ItsMaximumIsSubtractedAndAddedWhereItUnderflows) {
+  B b;
+  const auto e = B::shaped(b.tensor({0, 0, 0.5, 0.2}), {2, 2}), sums = b.tensor({0, 0.7});
+  b.op("aten::exp", {{"self", B::shaped(b.tensor({-200, -300, -0.7, -1.6}), {2, 2})}}, {e});
+  b.op("aten::sum", {{"self", e}}, {sums}, {{"dim", "[1]", std::nullopt, false}});
+  const auto log = b.op("aten::log", {{"self", sums}}, {b.tensor({-kInf, -0.36})});
+  b.born(log);
+  const Finding found = b.explained();
+  ASSERT_EQ(found.cause_class, "underflow");
+  EXPECT_EQ(found.edits.front().added_to, log);
+  EXPECT_EQ(found.edits.front().ops, std::vector<record::OpId>{0});
+  EXPECT_GT(found.edits.size(), 1u);
+}
+
 }  // namespace
 }  // namespace finitude::explain

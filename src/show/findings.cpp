@@ -177,6 +177,7 @@ json birth(const record::Trace& trace, const locate::Birth& b) {
       for (const auto& use : reader->inputs) {
         if (use.storage != b.storage) continue;
         out["outputs"].push_back(statistics(use));
+        out["outputs"].back()["arg"] = "";  // what it holds, whatever the reader calls it
         if (b.rows.empty() && out["rows"].empty() && use.shape.size() > 1) out["rows"] = use.bad_rows;
       }
       if (user_frame(trace, stack) == nullptr) stack = taken_in_at(trace, b.storage, b.first_reader);

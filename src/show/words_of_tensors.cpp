@@ -33,8 +33,7 @@ std::string born_at(const Json& birth) {
   if (!node.empty()) return op.empty() || op == node ? node : node + " (" + op + ")";
   if (!op.empty()) return op;
   if (const std::string name = text(birth, "name"); !name.empty()) return name;
-  const Json& outputs = list(birth, "outputs");
-  return outputs.empty() ? "" : text(outputs[0], "arg");
+  return text(birth, "phase") == "data" ? "a batch without a name" : "";
 }
 
 std::vector<std::string> scalars_words(const Json& birth) {

@@ -361,11 +361,14 @@ def test_softmax_written_out_that_underflows_gets_its_maximum_subtracted(tmp_pat
     assert "+    q = torch.exp((-d) - (-d).amax(1, keepdim=True))\n" in fix["diff"], fix
 
 
-def test_logsumexp_written_out_gets_its_maximum_subtracted_and_added(tmp_path):
+@pytest.mark.parametrize(
+    ("exponent", "value", "expected"), [("s", 2000, "exp-overflow"), ("-(s + 2 * x).pow(2)", 60, "underflow")]
+)
+def test_logsumexp_written_out_gets_its_maximum_subtracted_and_added(tmp_path, exponent, value, expected):
     """Without the second the logarithm would be another number; what was finite is held against it."""
-    result, _ = run(tmp_path, "s = layer(x) * x\nloss = torch.log(torch.exp(s).sum(1)).mean()", "x[3] = 2000")
-    fix, cause = fix_of(result)
-    assert cause["class"] == "exp-overflow" and fix["verified"], (fix, cause)
+    lines = f"s = layer(x) * x\nloss = torch.log(torch.exp({exponent}).sum(1)).mean()"
+    fix, cause = fix_of(run(tmp_path, lines, f"x[3] = {value}")[0])
+    assert cause["class"] == expected and fix["verified"], (fix, cause)
     assert fix["text"].startswith("torch.logsumexp(x, dim) in the place of"), fix
     assert "and added to the logarithm" in fix["tried"] and "as before" in fix["outcome"], fix
 

@@ -68,7 +68,7 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   const record::OpId made = maker_of_zeros(s, s.culprit, *point.operand.tensor);
   if (made == record::kNone) return {};
   if (edge_origin(s.trace, s.culprit, *point.operand.tensor, point.edge).kind == EdgeKind::kRounded)
-    return ": exp of a number near 0 is 1 in " + dtype_name(point.operand.dtype()) + " (torch.expm1(x) is exp(x) - 1)";
+    return ": exp of a number near 0 is 1 in " + dtype_name(point.operand.dtype());
   const std::string name = plain_name(s.trace.ops[made].name);
   if (one_of(name, {"div", "true_divide", "reciprocal"})) {
     const Operand divisor = operand(s.trace.ops[made], name == "reciprocal" ? "self" : "other", name != "reciprocal");
@@ -201,6 +201,7 @@ std::string fix_for(const std::string& what, const Point& point, bool replaces, 
     return "give that part of the weight small random numbers instead of zeros (nn.init): such a normalisation divides "
            "by the norm "
            "without an epsilon; in one of your own, clamp the norm";
+  if (what.find("near 0 is 1") != std::string::npos) return "torch.expm1(x) in the place of exp(x) - 1";
   if (what.find("norm of") != std::string::npos) return "F.normalize, or an epsilon added to the norm";
   if (what.find("spread") != std::string::npos && point.arg.empty())
     return "give the normalisation an epsilon (eps=1e-5): it has none that counts";
@@ -264,7 +265,8 @@ class DivisionByZero : public Rule {
     if (!number && (s.birth.absorbed_by != record::kNone || s.backward))
       fix += "; a mask after the division does not protect the gradient";
     Finding result = finding(s, "division-by-zero", kScorePoint, text, fix);
-    result.fix_is_no_edit = point->arg.empty();  // what it divides by is made inside it
+    // What it divides by is made inside it, or comes out otherwise where it is written otherwise.
+    result.fix_is_no_edit = point->arg.empty() || fix.starts_with("torch.expm1");
     Probe probe(s, s.culprit);
     if (!point->arg.empty()) probe.zeros_replaced(point->arg);
     probe.in_float64(false);

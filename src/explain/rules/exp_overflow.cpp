@@ -86,8 +86,7 @@ class ExpOverflow : public Rule {
     if (const record::OpId sum = sum_of_softmax(s.trace, s.culprit); sum != record::kNone)
       edits.less_maximum("self", dims_of(s.trace.ops[sum])).advised(kSoftmaxAdvice);
     if (const LogOfSum of = log_of_sum(s.trace, s.culprit); of.log != record::kNone)
-      edits.less_maximum("self", dims_of(s.trace.ops[of.sum]), of.log)
-          .advised("torch.logsumexp(x, dim) in the place of log(sum(exp(x)))");
+      edits.less_maximum("self", dims_of(s.trace.ops[of.sum]), of.log).advised(kLogsumexpAdvice);
     edits.into(result);
     return result;
   }

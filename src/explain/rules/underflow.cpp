@@ -51,6 +51,7 @@ class Underflow : public Rule {
                                              : ", and was then divided by";
     text += hidden_by(s);
     const bool exponential = one_of(name, {"exp", "exp2"});
+    const LogOfSum of_log = name == "exp" && !s.backward ? log_of_sum(s.trace, origin.op) : LogOfSum{};
     const record::OpId sum = name == "exp" && !s.backward ? sum_of_softmax(s.trace, origin.op) : record::kNone;
     std::string fix =
         lost ? "clamp it above zero; or, not tried here, an epsilon that the format can hold"
@@ -82,6 +83,11 @@ class Underflow : public Rule {
     else  // a floor keeps the direction of what was lost; another number in its place does not
       edits.above(point->arg, 0).replaced(point->arg, 0, 1);
     edits.into(result);
+    if (of_log.log == s.culprit)
+      Edits(s, origin.op)
+          .less_maximum("self", dims_of(s.trace.ops[of_log.sum]), of_log.log)
+          .advised(kLogsumexpAdvice)
+          .into(result);
     if (sum != record::kNone)
       Edits(s, origin.op).less_maximum("self", dims_of(s.trace.ops[sum])).advised(kSoftmaxAdvice).into(result);
     return result;
