@@ -48,6 +48,9 @@ std::string words(const Scene& s, const record::TensorUse& operand) {
       return "; " + call.name + at_line(s.trace, call) + " makes it of a negative number" +
              (name.empty() ? "" : " in " + name);
     }
+    // Of a sum or a product each element is made of many.
+    if (!is_carrier(op) && !looks_up(op) && !one_of(plain_name(op.name), {"sqrt", "abs", "neg", "pow", "square"}))
+      return {};
     if (!looks_up(op)) continue;
     const std::string name = name_of(s.trace, *link.from);
     return "; the zero is read from " + (name.empty() ? "a table" : name) + at_line(s.trace, op) + ", which has " +

@@ -52,6 +52,19 @@ TEST(ZeroOrigin, WhatHasAName) {
   EXPECT_TRUE(zero_text_has(found, "; the zero is in batch[1], which has 1 zero among 3 values")) << found.text;
 }
 
+// A layer begins with a copy of its bias, whose zeros say nothing of those that it gives.
+TEST(ZeroOrigin, NothingOfABias) {
+  B b;
+  const auto out = b.tensor({0, 0.5});
+  b.op("aten::addmm",
+       {{"self", b.tensor({0, 0}, sense::DType::kFloat32, Origin::kParameter, "bias")},
+        {"mat1", b.tensor({0, 1})},
+        {"mat2", b.tensor({1, 1})}},
+       {out});
+  b.born(b.op("aten::div", {{"self", b.tensor({1, 1})}, {"other", out}}, {b.tensor({kInf, 2})}));
+  EXPECT_EQ(b.explained().text.find("bias"), std::string::npos) << b.explained().text;
+}
+
 TEST(ZeroOrigin, NothingOfAZeroThatWasComputed) {
   B b;
   const auto difference = b.tensor({0, 0.5});
