@@ -4,9 +4,12 @@ test shows already, and are left out of `make test` for the time they take: `mak
 `make gpu`), and fail there rather than skip where there is none."""
 
 import functools
+import gc
 import os
 import pathlib
 
+import _pytest
+import pluggy
 import pytest
 import torch  # noqa: F401  the extension links its libraries, and any file of tests may be the first to import it
 
@@ -57,3 +60,21 @@ def replays(monkeypatch):
     import helpers
 
     monkeypatch.setattr(helpers, "REPLAYS", True)
+
+
+@pytest.fixture(scope="module")
+def few_objects():
+    """For tests that watch many short trainings in this process. What lives as the first of them in a file begins is
+    taken out of the garbage collector's sight, and the frames of pytest are those of a library: a recorder looks
+    through all that a program reaches from its own frames, which is little where no pytest runs it."""
+    from finitude.base import _places
+
+    gc.collect()
+    gc.freeze()
+    prefixes = _places.library_prefixes()
+    runner = [os.path.dirname(os.path.abspath(package.__file__)) + os.sep for package in (_pytest, pluggy)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_places, "library_prefixes", lambda: prefixes)
+        patch.setattr(_places, "_PACKAGE", (_places._PACKAGE, *runner))
+        yield
+    gc.unfreeze()

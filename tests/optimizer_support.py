@@ -5,13 +5,12 @@ for them. Everything an optimizer keeps is compared after every batch: its state
 its own attributes, and the parameters."""
 
 import contextlib
-import gc
 import hashlib
 import random
 
 import numpy as np
 import torch
-import torch._dynamo  # noqa: F401  optimizers pull it in: before the objects of now are put out of sight
+import torch._dynamo  # noqa: F401  optimizers pull it in: before few_objects puts what there is out of sight
 from torch import nn
 
 import finitude
@@ -29,17 +28,6 @@ class NoSecondRuns:
         return False
 
     take_in_place = in_place_only = take
-
-
-@contextlib.contextmanager
-def few_objects():
-    """Takes what lives now out of the garbage collector's sight: a recorder looks through all objects on an alarm."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @contextlib.contextmanager

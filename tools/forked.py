@@ -34,11 +34,13 @@ def import_what_runs_import():
     for name in (
         "launch.run",
         "launch.child",
+        "launch.compared",
         "launch.inject",
         "session.install",
         "session.session",
         "rerun.first_step",
         "cli.trial",
+        "live.in_report",
     ):
         importlib.import_module(f"finitude.{name}")
     for finalizer in list(weakref.finalize._registry):  # of torch.library: they take the operators of torch apart

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers import run
-from optimizer_support import BAD, BATCHES, HOWS, MODELS, NAN, check, digest, few_objects, is_accepted, watching
+from optimizer_support import BAD, BATCHES, HOWS, MODELS, NAN, check, digest, is_accepted, watching
 
 pytestmark = pytest.mark.slow  # every mode of a class; of all classes where it is thorough
 
@@ -62,10 +62,8 @@ def arguments(kind):
 
 
 @pytest.fixture(autouse=True)
-def _quick(tmp_path, monkeypatch):
+def _quick(few_objects, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with few_objects():
-        yield
 
 
 def maker(kind, mode):

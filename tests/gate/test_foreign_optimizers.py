@@ -14,7 +14,6 @@ from optimizer_support import (
     Dense,
     check,
     digest,
-    few_objects,
     is_accepted,
     is_deterministic,
     train,
@@ -23,10 +22,8 @@ from optimizer_support import (
 
 
 @pytest.fixture(autouse=True)
-def _quick(tmp_path, monkeypatch):
+def _quick(few_objects, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with few_objects():
-        yield
 
 
 class Signs(torch.optim.Optimizer):

@@ -11,7 +11,7 @@ import torch
 from torch.optim.lr_scheduler import StepLR
 
 from helpers import TRAINING, run
-from optimizer_support import BAD, BATCHES, NAN, Dense, digest, few_objects, watching
+from optimizer_support import BAD, BATCHES, NAN, Dense, digest, watching
 
 
 def training(kind, bad=(), bad_gradient=(), skipped=(), half_skipped=(), schedule=False, accumulate=False):
@@ -67,10 +67,8 @@ KINDS = [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adafactor, Signs]
 
 
 @pytest.fixture
-def quick(tmp_path, monkeypatch):
+def quick(few_objects, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with few_objects():
-        yield
 
 
 @pytest.mark.usefixtures("quick")

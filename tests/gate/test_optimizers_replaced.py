@@ -8,14 +8,12 @@ import pytest
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from optimizer_support import NAN, few_objects, watching
+from optimizer_support import NAN, watching
 
 
 @pytest.fixture(autouse=True)
-def quick(tmp_path, monkeypatch):
+def quick(few_objects, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with few_objects():
-        yield
 
 
 def net():

@@ -7,14 +7,12 @@ import pytest
 import torch
 
 from helpers import TRAINING, environment, plain, python_of_ranks, run, without_closing_line, write_script
-from optimizer_support import BAD, BATCHES, NAN, Dense, digest, few_objects, watching
+from optimizer_support import BAD, BATCHES, NAN, Dense, digest, watching
 
 
 @pytest.fixture
-def quick(tmp_path, monkeypatch):
+def quick(few_objects, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with few_objects():
-        yield
 
 
 def shared(bad=(), skipped=(), clip=None, parts=lambda p: (p, p)):
