@@ -205,6 +205,7 @@ class _Server:
             env=environment(None),
             text=True,
         )
+        self.python = json.loads(self.process.stdout.readline())
         atexit.register(self.end)
 
     def run(self, folder, words, env, plain=False, replays=False):
@@ -231,6 +232,13 @@ def _server():
     if _the_server is None:
         _the_server = _Server()
     return _the_server
+
+
+def warm_python():
+    """The words that begin a command line in place of the interpreter (`*warm_python(), "-m", "finitude"`): the process
+    is forked from the server of the runs, with the streams, environment, directory and namespaces that it was given.
+    Who starts it has a process that ends as the fork ends, and that passes signals to it."""
+    return _server().python
 
 
 class _ServerOfRanks:
@@ -286,7 +294,7 @@ def _serve_ranks(starter):
     fork, never in the server."""
     inputs = [sys.stdin]
     while inputs or starter.holders:
-        is_busy = starter.is_waited_for()
+        is_busy = bool(starter.running())
         ready, _, _ = select.select([*inputs, starter, *starter.holders], [], [], 0.01 if is_busy else None)
         if sys.stdin in ready:
             inputs = []
@@ -301,24 +309,35 @@ def _serve_ranks(starter):
 def _serve(starter):
     """Forks a child per order, and for second processes. Returns the order in the child, never in the server."""
     answers = os.fdopen(os.dup(1), "w")
-    for line in sys.stdin:
-        order = json.loads(line)
+    while True:
+        ready, _, _ = select.select([sys.stdin, starter], [], [], 0.01 if starter.running() else None)
+        second = starter.turn()
+        if second is not None:
+            answers.close()
+            return second
+        if sys.stdin not in ready:
+            continue
+        line = sys.stdin.readline()  # all that has come: who asks waits for the answer
+        if not line:
+            starter.end()
+            os._exit(0)
+        order, others = json.loads(line), starter.running()
         child = os.fork()
         if child == 0:
             answers.close()
+            starter.close()
             return order
-        code, second = _wait(child, starter)
+        code, second = _wait(child, starter, others)
         if second is not None:
             answers.close()
             return second
         answers.write(json.dumps({"code": code}) + "\n")
         answers.flush()
-    os._exit(0)
 
 
-def _wait(child, starter):
+def _wait(child, starter, others):
     """(The exit code of the child, whose whole process group ends with it, None); in a second process (None, its
-    order)."""
+    order). others: second processes that are not the child's."""
     until, code = time.monotonic() + LIMIT, "limit"
     while time.monotonic() < until:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -335,7 +354,7 @@ def _wait(child, starter):
         pass
     if code == "limit":
         os.waitpid(child, 0)
-    while starter.is_waited_for():  # a second process ends with who started it
+    while starter.running() - others:  # a second process ends with who started it
         second = starter.turn()
         if second is not None:
             return None, second
@@ -379,17 +398,15 @@ if __name__ == "__main__":
     import warm_start
 
     _is_of_ranks = sys.argv[1:2] == [_OF_RANKS]
-    if _is_of_ranks:
-        try:
-            _starter = warm_start.Starter(sys.argv[2], 4 * LIMIT)
-        except OSError:  # another process of the tests has started one
-            _starter = None
-        # Who asks before the imports below are done waits for them.
-        print(json.dumps(warm_start.command(warm_start.address(sys.argv[2]), [sys.executable])), flush=True)
-        if _starter is None:
-            sys.exit(0)
-    else:
-        _starter = warm_start.Starter()
+    _name = sys.argv[2] if _is_of_ranks else str(os.getpid())
+    try:
+        _starter = warm_start.Starter(_name, 4 * LIMIT if _is_of_ranks else None)
+    except OSError:  # another process of the tests has started one
+        _starter = None
+    # Who asks before the imports below are done waits for them.
+    print(json.dumps(warm_start.command(warm_start.address(_name), [sys.executable])), flush=True)
+    if _starter is None:
+        sys.exit(0)
     import forked
     import torch
     import torch._dynamo  # noqa: F401  optimizers pull it in

@@ -7,6 +7,7 @@ and ends as that ends. Who kills this process kills the fork: the server sees th
 sent, the fork is sent."""
 
 import array
+import importlib
 import json
 import os
 import signal
@@ -18,7 +19,8 @@ _MOST = 1 << 20  # bytes of an order
 _HOLD = b"hold"
 _NAMESPACES = ("user", "mnt")
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_OURS = ["-m", "finitude"], ["-m", "finitude.selftest"]
+_OURS = ["-m", "finitude"], ["-m", "finitude.selftest"], ["-m", "finitude.agents.tensor_stats"]
+_STARTING = {"selftest": "finitude.selftest.command", "mcp": "finitude.agents.jobs"}  # a word, and what starts processes
 
 
 def address(name):
@@ -70,8 +72,8 @@ class Starter:
                 descriptors.frombytes(passed)
             child = os.fork()
             if child == 0:
-                for open_here in (self._socket, connection, *self.holders, *(c for c, _ in self._running.values())):
-                    open_here.close()
+                connection.close()
+                self.close()
                 return {**json.loads(data), "descriptors": list(descriptors)}
             self._running[child] = connection, time.monotonic()
             for d in descriptors:
@@ -83,6 +85,11 @@ class Starter:
             elif self._is_gone(child, connection) or self._limit and time.monotonic() - began > self._limit:
                 self._kill(child)
         return None
+
+    def close(self):
+        """In a fork, which serves nobody."""
+        for open_here in (self._socket, *self.holders, *(c for c, _ in self._running.values())):
+            open_here.close()
 
     def let_go(self, holders):
         """Of those among them that have left."""
@@ -102,8 +109,9 @@ class Starter:
         os.waitpid(child, 0)
         self._running.pop(child)[0].close()
 
-    def is_waited_for(self):
-        return bool(self._running)
+    def running(self):
+        """The processes that somebody waits for."""
+        return set(self._running)
 
     def _answer(self, child, code):
         connection, _ = self._running.pop(child)
@@ -168,10 +176,10 @@ def second_processes_from(name, words):
     import finitude.rerun.process
 
     starting = [finitude.rerun.process, finitude.cli.trial]
-    if words[:1] == ["selftest"]:  # nothing of it may be there otherwise
-        import finitude.selftest.command
-
-        starting.append(finitude.selftest.command)
+    if words[:2] == ["-m", "finitude"]:
+        words = words[2:]
+    if words and words[0] in _STARTING:  # nothing of it may be there otherwise
+        starting.append(importlib.import_module(_STARTING[words[0]]))
 
     def by_server(start):
         def call(words, *args, **keywords):

@@ -147,7 +147,7 @@ def execute(todo, jobs, limit, on_end):
         Run.starter = warm_start.Starter()
     waiting, running = list(reversed(todo)), []
     try:
-        while waiting or running or (Run.starter is not None and Run.starter.is_waited_for()):
+        while waiting or running or (Run.starter is not None and Run.starter.running()):
             while waiting and len(running) < jobs:
                 running.append(Run(*waiting.pop()))
             order = Run.starter.turn() if Run.starter is not None else None

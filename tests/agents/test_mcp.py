@@ -40,17 +40,19 @@ BIRTH = "torch.log(x.sum(1, keepdim=True))"
 FIXED = "torch.log(x.sum(1, keepdim=True).clamp(min=1e-6))"
 
 
-def server(root, *words):
+def server(root, *words, is_cold=False):
+    python = [sys.executable] if is_cold else helpers.warm_python()
     environment = {k: v for k, v in os.environ.items() if k in ("PYTHONPATH", "PATH", "HOME", "TMPDIR")}
-    arguments = ["-m", "finitude", "mcp", "--root", str(root), *words]
-    return StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=str(root))
+    arguments = [*python[1:], "-m", "finitude", "mcp", "--root", str(root), *words]
+    return StdioServerParameters(command=python[0], args=arguments, env=environment, cwd=str(root))
 
 
-def session(root, script, *words):
-    """Runs `await script(call)` against a server of its own; call(tool, **arguments) gives (is it an error, text)."""
+def session(root, script, *words, is_cold=False):
+    """Runs `await script(call)` against a server of its own; call(tool, **arguments) gives (is it an error, text).
+    is_cold: the server and what it starts are interpreters of their own."""
 
     async def main():
-        async with mcp.Client(stdio_client(server(root, *words))) as client:
+        async with mcp.Client(stdio_client(server(root, *words, is_cold=is_cold))) as client:
 
             async def call(tool, **arguments):
                 answer = await client.call_tool(tool, arguments)
@@ -255,7 +257,7 @@ def test_no_answer_holds_a_secret(red):
                           old="X[17] = 0", new="X[17] = 0.0")  # fmt: skip
         return answer[1] + (await call("explain"))[1]
 
-    assert "sk-abcdefghij" not in session(red, script)
+    assert "sk-abcdefghij" not in session(red, script, is_cold=True)
 
 
 def test_time_limit(red, tmp_path, monkeypatch):
@@ -266,7 +268,7 @@ def test_time_limit(red, tmp_path, monkeypatch):
         (run,) = map(str, red.glob("finitude-runs/*"))
         return await call("try_patch", capsule=run, file="train.py", old=BIRTH, new=FIXED)
 
-    is_error, answer = session(red, script, "--timeout", "1")
+    is_error, answer = session(red, script, "--timeout", "1", is_cold=True)
     assert is_error and "took longer than 1 s" in answer and time.monotonic() - started < 40
     assert not [*tmp_path.iterdir()], "nothing stays of what was ended"
 
