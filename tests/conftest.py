@@ -62,6 +62,14 @@ def replays(monkeypatch):
     monkeypatch.setattr(helpers, "REPLAYS", True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _what_tests_compile(tmp_path_factory):
+    import built_once
+
+    base = tmp_path_factory.getbasetemp()
+    built_once.share(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
 @pytest.fixture(scope="module")
 def few_objects():
     """For tests that watch many short trainings in this process. What lives as the first of them in a file begins is

@@ -8,6 +8,8 @@ import os
 import pathlib
 import subprocess
 
+import built_once
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 # What a script begins with that trains on the make-believe device. `counts()` gives what was asked of the library since
@@ -73,10 +75,16 @@ def assert_left_alone(result):
     assert result.err.count("captured into a CUDA graph") == 1, result.text()
 
 
-def build(folder, *, far=0):
-    """Compiles the library for tests; returns its path. far: how far from where it is the memory of tensors is said to
-    be."""
-    out = pathlib.Path(folder, "libfinitude_cuda_host.so")
+def build(*, far=0):
+    """The path of the library for tests. far: how far from where it is the memory of tensors is said to be."""
+    folder = built_once.made(f"libfinitude_cuda_host {far}", lambda folder: _compile(folder / _NAME, far))
+    return str(folder / _NAME)
+
+
+_NAME = "libfinitude_cuda_host.so"
+
+
+def _compile(out, far):
     sources = [ROOT / "src/sense/cuda_scan_host.cpp", ROOT / "src/sense/multi_scan_plan.cpp"]
     subprocess.run(
         [
@@ -95,4 +103,3 @@ def build(folder, *, far=0):
         ],
         check=True,
     )
-    return str(out)

@@ -1,19 +1,18 @@
 """Builds the frame machinery as a bare extension module, and runs loops against it with one step vetoed."""
 
-import atexit
 import os
 import runpy
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from shutil import rmtree, which
+from shutil import which
 
+import built_once
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,11 +97,7 @@ class Loader:
         return self.values[self.at - 1]
 
 
-@lru_cache
-def build():
-    """(the extension module, the names of LIBRARY, the folder they lie in); compiled once in a process."""
-    folder = Path(tempfile.mkdtemp(prefix="finitude-frames-"))
-    atexit.register(rmtree, folder, ignore_errors=True)
+def _compile(folder):
     compiler = os.environ.get("CXX") or which("g++-12") or which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -125,15 +120,23 @@ def build():
 
     with ThreadPoolExecutor(2) as pool:
         objects = list(pool.map(compiled, PARTS))
-    library = folder / "frames_test_module.so"
-    subprocess.run([compiler, "-shared", *objects, "-o", str(library)], check=True)
+    subprocess.run([compiler, "-shared", *objects, "-o", str(folder / _MODULE)], check=True)
+    (folder / "library").mkdir()
+    (folder / _SOURCE).write_text(LIBRARY)
+
+
+_MODULE, _SOURCE = "frames_test_module.so", "library/stepper.py"
+
+
+@lru_cache
+def build():
+    """(the extension module, the names of LIBRARY, the folder they lie in)."""
+    folder = built_once.made("frames", _compile)
+    library = folder / _MODULE
     loader = ExtensionFileLoader("frames_test_module", str(library))
     native = module_from_spec(spec_from_loader("frames_test_module", loader))
     loader.exec_module(native)
-    (folder / "library").mkdir()
-    source = folder / "library" / "stepper.py"
-    source.write_text(LIBRARY)
-    names = runpy.run_path(str(source))
+    names = runpy.run_path(str(folder / _SOURCE))
     testers = [str(Path(sys.modules[name].__file__).parent) for name in ("pytest", "_pytest", "pluggy")]
     prefixes = (str(folder / "library"), sysconfig.get_paths()["stdlib"], *testers)
     native.init(prefixes, Tensor, (Loader,), (names["Module"]._call_impl.__code__,))

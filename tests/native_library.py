@@ -1,12 +1,11 @@
 """Libraries for torch that tests load, compiled from tests/native."""
 
-import atexit
 import os
 import pathlib
 import shutil
 import subprocess
-import tempfile
 
+import built_once
 import pytest
 import torch
 
@@ -14,14 +13,15 @@ NATIVE = pathlib.Path(__file__).resolve().parent / "native"
 
 
 def compiled(source, name):
-    """Compiles tests/native/`source` against this torch into a library called `name`; its path. The folder goes when
-    this process ends."""
+    """The path of tests/native/`source`, compiled against this torch into a library called `name`."""
+    return str(built_once.made(source, lambda folder: _compile(source, folder, name)) / name)
+
+
+def _compile(source, folder, name):
     compiler = os.environ.get("CXX") or shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler")
     home = pathlib.Path(torch.__file__).parent
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="finitude-compiled-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     out, object_file = folder / name, folder / "library.o"
     launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
     subprocess.run(
@@ -48,4 +48,3 @@ def compiled(source, name):
     subprocess.run(
         [compiler, "-shared", str(object_file), "-o", str(out), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"], check=True
     )
-    return str(out)

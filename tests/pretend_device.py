@@ -1,11 +1,9 @@
-"""A device that is none (tests/native/pretend_device.cpp), compiled once in a process; what a program has to begin with
-that uses it."""
+"""A device that is none (tests/native/pretend_device.cpp), and what a program has to begin with that uses it."""
 
-import functools
-import os
 import pathlib
 import subprocess
 
+import helpers
 import native_library
 
 # Ends by os._exit after `END`: torch's backward thread of that device would outlive its interpreter.
@@ -24,7 +22,6 @@ from finitude import _native
 END = "\nsys.stdout.flush()\nos._exit(0)\n"
 
 
-@functools.lru_cache
 def library():
     """The path of the library."""
     return native_library.compiled("pretend_device.cpp", "pretend_device.so")
@@ -32,13 +29,15 @@ def library():
 
 def run(folder, body, name="pretend"):
     """Runs a program on that device, by the name that it is to have; what it printed."""
-    import sys
-
     script = pathlib.Path(folder, "train.py")
     script.write_text(BEGIN.format(library=library(), name=name) + body + END)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=folder, env=env
+        [*helpers.warm_python(), str(script)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=folder,
+        env=helpers.environment(None),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -1,7 +1,6 @@
 """Capsules of steps that call operators of the user's own library: named where they are missing, replayed where a
 person names the library."""
 
-import functools
 import json
 import os
 import pathlib
@@ -24,9 +23,8 @@ library.impl("half", lambda x: torch.from_numpy(x.numpy() * 0.5), "CPU")
 """
 
 
-@functools.lru_cache
 def library():
-    """The path of a library that registers userops::soft, compiled once in a process."""
+    """The path of a library that registers userops::soft."""
     return native_library.compiled("operators_of_a_user.cpp", "user operators.so")
 
 

@@ -108,7 +108,7 @@ for step in range(6):
 print("flags", any(asked), "waits", counts()["waits"], "finite", bool(bare(weight).isfinite().all()))
 """
     )
-    device = ON_DEVICE.format(library=build(tmp_path))
+    device = ON_DEVICE.format(library=build())
     whole = run(tmp_path, device + body.replace("WEIGHT", "torch.randn(4, 3)"), "--on-alarm", "skip")
     assert "flags True waits 1 finite True" in whole.out, whole.text()
     shard = run(tmp_path, device + body.replace("WEIGHT", "Held(torch.randn(4, 3))"), "--on-alarm", "skip")

@@ -1,4 +1,4 @@
-"""The make-believe device is compiled once for all tests of a process."""
+"""The make-believe device of the tests."""
 
 import pytest
 
@@ -6,6 +6,6 @@ from device_support import build
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory):
+def library():
     """The path of the library that stands for libfinitude_cuda: its C interface over host memory."""
-    return build(tmp_path_factory.mktemp("device"))
+    return build()

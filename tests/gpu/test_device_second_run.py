@@ -52,12 +52,11 @@ OPTIMIZERS = {
 
 
 @pytest.fixture(scope="module")
-def begin(tmp_path_factory):
+def begin():
     """What a program on that device begins with."""
-    folder = tmp_path_factory.mktemp("far")
     return (
         pretend_device.BEGIN.format(library=pretend_device.library(), name="pretend")
-        + f'\nassert _native.open_device_library({build(folder, far=FAR)!r}, "pretend") == ""\n'
+        + f'\nassert _native.open_device_library({build(far=FAR)!r}, "pretend") == ""\n'
     )
 
 
@@ -189,7 +188,7 @@ def test_parameters_that_are_bad_from_the_start(tmp_path, begin):
 def test_where_memory_can_be_read_nothing_differs(tmp_path):
     """The gate alone is that of a device."""
     script = (
-        ON_DEVICE.format(library=build(tmp_path))
+        ON_DEVICE.format(library=build())
         + """
 opt = torch.optim.AdamW(model.parameters(), lr=0.05, fused=True)
 for i, x in enumerate(batches):

@@ -57,11 +57,10 @@ GIVEN_BACK = """
 
 
 @pytest.fixture(scope="module")
-def begin(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("far")
+def begin():
     return (
         pretend_device.BEGIN.format(library=pretend_device.library(), name="pretend")
-        + f'\nassert _native.open_device_library({build(folder, far=FAR)!r}, "pretend") == ""\n'
+        + f'\nassert _native.open_device_library({build(far=FAR)!r}, "pretend") == ""\n'
     )
 
 
