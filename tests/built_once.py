@@ -3,7 +3,6 @@
 import fcntl
 import pathlib
 import shutil
-import tempfile
 
 _folder = None  # that all processes of the run have; set by conftest.py, which pytest removes it for
 _made = {}

@@ -12,8 +12,9 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from shutil import which
 
-import built_once
 import pytest
+
+import built_once
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = [

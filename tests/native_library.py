@@ -5,9 +5,10 @@ import pathlib
 import shutil
 import subprocess
 
-import built_once
 import pytest
 import torch
+
+import built_once
 
 NATIVE = pathlib.Path(__file__).resolve().parent / "native"
 

@@ -20,7 +20,10 @@ _HOLD = b"hold"
 _NAMESPACES = ("user", "mnt")
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _OURS = ["-m", "finitude"], ["-m", "finitude.selftest"], ["-m", "finitude.agents.tensor_stats"]
-_STARTING = {"selftest": "finitude.selftest.command", "mcp": "finitude.agents.jobs"}  # a word, and what starts processes
+_STARTING = {
+    "selftest": "finitude.selftest.command",
+    "mcp": "finitude.agents.jobs",
+}  # a word, and what starts processes
 
 
 def address(name):
