@@ -114,16 +114,17 @@ def write_script(folder, text, name="train.py"):
     return path
 
 
-def run(folder, text, *options, args=(), name="train.py", env=None, cold=False, limit=LIMIT):
+def run(folder, text, *options, args=(), name="train.py", env=None, cold=False, limit=LIMIT, python=(sys.executable,)):
     """`finitude run --report report.json *options name *args` in `folder`, with `text` as the script."""
     if text is not None:
         write_script(folder, text, name)
-    return finitude(folder, "run", "--report", "report.json", *options, name, *args, env=env, cold=cold, limit=limit)
+    words = "run", "--report", "report.json", *options, name, *args
+    return finitude(folder, *words, env=env, cold=cold, limit=limit, python=python)
 
 
 def finitude(folder, *words, env=None, cold=False, limit=LIMIT, python=(sys.executable,)):
     """The command line `finitude *words`, run in `folder`; `limit` (seconds) is that of a cold run, `python` what a
-    cold run starts: an interpreter of its own, or `python_of_ranks()`."""
+    cold run starts: an interpreter of its own, `warm_python()` or `python_of_ranks()`."""
     folder = pathlib.Path(folder)
     report = folder / "report.json"
     report.unlink(missing_ok=True)

@@ -52,7 +52,7 @@ def record(folder, have, call):
     script.write_text(RECORD.format(have=have, call=call))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(
-        [sys.executable, str(script), str(folder / "capsule")],
+        [*helpers.warm_python(), str(script), str(folder / "capsule")],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -150,7 +150,9 @@ def test_script_with_imported_operator_loads_the_named_module(tmp_path):
     assert done.code == 0, done.text()
     text = (tmp_path / "birth.py").read_text()
     assert "torch.ops.pyops.half.default(" in text and "import my_operators" in text, text
-    alone = subprocess.run([sys.executable, "birth.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    alone = subprocess.run(
+        [*helpers.warm_python(), "birth.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
     assert alone.returncode == 0, alone.stdout + alone.stderr
 
 
@@ -161,5 +163,7 @@ def test_script_with_library_operator_loads_its_file(compiled, tmp_path):
     assert code == 0, said
     text = script.read_text()
     assert "torch.ops.userops.soft.default(" in text and "torch.ops.load_library(" in text and library() in text, text
-    alone = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    alone = subprocess.run(
+        [*helpers.warm_python(), str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
     assert alone.returncode == 0, alone.stdout + alone.stderr

@@ -3,7 +3,6 @@
 import collections
 import json
 import subprocess
-import sys
 import warnings
 
 import pytest
@@ -199,7 +198,9 @@ dist.destroy_process_group()
 
 
 def test_shards_are_one_tensor(tmp_path):
-    ranks = [subprocess.Popen([sys.executable, "-c", SHARDED, str(rank), str(tmp_path)]) for rank in range(2)]
+    script = helpers.write_script(tmp_path, SHARDED)
+    words = *helpers.python_of_ranks(), str(script)
+    ranks = [subprocess.Popen([*words, str(rank), str(tmp_path)]) for rank in range(2)]
     assert [process.wait(helpers.LIMIT) for process in ranks] == [0, 0]
     code, found, _ = scan(tmp_path / "saved")
     (bad,) = found[str(tmp_path / "saved")].values()

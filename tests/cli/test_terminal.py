@@ -5,7 +5,6 @@ import pty
 import shutil
 import struct
 import subprocess
-import sys
 import termios
 
 import pytest
@@ -21,7 +20,7 @@ def on_terminal(folder, *words, columns=100, env=None):
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, columns)) if hasattr(termios, "tcsetwinsize") else _resize(theirs, columns)
     started = subprocess.Popen(
-        [sys.executable, "-m", "finitude", *words],
+        [*helpers.warm_python(), "-m", "finitude", *words],
         cwd=folder,
         env={**helpers.environment(env), "TERM": "xterm", "LANG": "C.UTF-8", **(env or {})},
         stdin=subprocess.DEVNULL,

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import helpers
 
@@ -27,7 +26,7 @@ ROWS = "".join("0 0 0\n" if i == 5 else f"{i} 2 {i % 3}\n" for i in range(9))
 def _run(folder, options, **given):
     helpers.write_script(folder, READS)
     done = subprocess.run(
-        [sys.executable, "-m", "finitude", "run", "--report", "report.json", *options, "train.py"],
+        [*helpers.warm_python(), "-m", "finitude", "run", "--report", "report.json", *options, "train.py"],
         cwd=folder,
         env=helpers.environment(None),
         capture_output=True,

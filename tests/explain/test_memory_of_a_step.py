@@ -3,7 +3,7 @@
 import pytest
 
 from finitude.report import incident
-from helpers import run
+from helpers import run, warm_python
 
 HEAD = """
 import os
@@ -85,13 +85,15 @@ def is_of_the_allocation(alarm, text):
 )
 def test_unwritten_memory_is_named_by_its_allocation(tmp_path, body):
     text = (HEAD + body + LOOP).lstrip("\n")
-    is_of_the_allocation(run(tmp_path, text, env={"MALLOC_PERTURB_": "128"}, cold=True).alarms[0], text)
+    is_of_the_allocation(
+        run(tmp_path, text, env={"MALLOC_PERTURB_": "128"}, cold=True, python=warm_python()).alarms[0], text
+    )
 
 
 @pytest.mark.slow
 def test_memory_that_is_finite_in_the_second_run(tmp_path):
     text = (HEAD + BY_CHANCE + LOOP).lstrip("\n")
-    alarm = run(tmp_path, text, env={"MALLOC_PERTURB_": "60"}, cold=True).the_alarm()
+    alarm = run(tmp_path, text, env={"MALLOC_PERTURB_": "60"}, cold=True, python=warm_python()).the_alarm()
     assert alarm["rerun"] == "transient"
     is_of_the_allocation(alarm, text)
     assert any("filled with NaN" in e["name"] for e in alarm["cause"]["experiments"])
@@ -139,7 +141,7 @@ IN_PLACE = {
 def test_memory_that_differs_in_place_is_named(tmp_path, body, fill, rerun):
     """No process is started: that the bits differ is what such memory does."""
     text = (HEAD + body + LOOP).lstrip("\n")
-    alarm = run(tmp_path, text, env={"MALLOC_PERTURB_": fill}, cold=True).the_alarm()
+    alarm = run(tmp_path, text, env={"MALLOC_PERTURB_": fill}, cold=True, python=warm_python()).the_alarm()
     assert (alarm["rerun"], alarm["rerun_by"], alarm["rerun_verified"]) == (rerun, "rewind", False), alarm
     assert "memory that nobody wrote holds something else in each run" in alarm["rerun_text"]
     is_of_the_allocation(alarm, text)
@@ -166,7 +168,7 @@ def step(i, x):
 @pytest.mark.slow
 def test_memory_that_fails_at_another_value(tmp_path):
     text = (HEAD + ELSEWHERE + LOOP).lstrip("\n")
-    alarm = run(tmp_path, text, env={"MALLOC_PERTURB_": "128"}, cold=True).the_alarm()
+    alarm = run(tmp_path, text, env={"MALLOC_PERTURB_": "128"}, cold=True, python=warm_python()).the_alarm()
     assert alarm["sink"]["kind"] == "gradient" and alarm["rerun_by"] == "restart", alarm
     assert "but at the loss: another value than the first time, as memory that nobody wrote" in alarm["rerun_text"]
     is_of_the_allocation(alarm, text)
