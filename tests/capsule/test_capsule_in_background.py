@@ -140,13 +140,13 @@ def test_several_at_once_and_only_so_many_stay(tmp_path, keep):
 
 
 @pytest.mark.parametrize(
-    "at_once",
+    "at_once, by_interpreter",
     [
-        "os._exit(7)",
-        "os.kill(os.getpid(), signal.SIGTERM)",
-        "raise ValueError('x')",
+        ("os._exit(7)", False),
+        ("os.kill(os.getpid(), signal.SIGTERM)", False),
+        ("raise ValueError('x')", True),
         *(
-            pytest.param(text, marks=pytest.mark.thorough)
+            pytest.param(text, True, marks=pytest.mark.thorough)
             for text in (
                 "sys.exit(7)",
                 "raise KeyboardInterrupt",
@@ -155,8 +155,8 @@ def test_several_at_once_and_only_so_many_stay(tmp_path, keep):
         ),
     ],
 )
-def test_pending_write_finishes_however_the_program_ends(tmp_path, at_once):
-    got = run(tmp_path, script(at_once=at_once), cold=True)
+def test_pending_write_finishes_however_the_program_ends(tmp_path, replays, at_once, by_interpreter):
+    got = run(tmp_path, script(at_once=at_once), cold=by_interpreter)  # one that is forked has no interpreter's end
     assert got.code != 0 and about_of(tmp_path, got.alarms[0])["replay"] in (
         "identical",
         "not tried (the program ended)",
@@ -299,7 +299,7 @@ def test_check_prints_its_outcome_on_one_line(tmp_path):
 def test_capsule_cost_page_contains_the_measured_values():
     tool = pathlib.Path(__file__).parents[2] / "tools" / "capsule_cost.py"
     done = subprocess.run(
-        [sys.executable, tool, "--child", "MLP of 7 thousand parameters", "--rounds", "2"],
+        [*helpers.warm_python(), tool, "--child", "MLP of 7 thousand parameters", "--rounds", "2"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -365,7 +365,7 @@ print(lines, [s for s in ours if s > 0])
 @pytest.mark.parametrize("setter", ["sys.settrace", pytest.param("sys.setprofile", marks=pytest.mark.thorough)])
 def test_trace_function_sees_same_lines_as_unwatched(tmp_path, setter):
     write_script(tmp_path, TRACED.replace("{setter}", setter))
-    wanted = plain(tmp_path, "train.py", cold=True)
+    wanted = plain(tmp_path, "train.py")
     got = run(tmp_path, None)
     got.assert_silent()
     assert got.out == wanted.out and wanted.code == 0 and wanted.out.count(",") > 5

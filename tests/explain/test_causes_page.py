@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import helpers
+from process_support import warm_launcher
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -40,9 +41,19 @@ def test_a_section_has_words_and_a_case(name):
     )
 
 
+def run(folder, words):
+    """Ranks are forked, by a launcher that does what torchrun comes to."""
+    if "torchrun" not in words:
+        return helpers.finitude(folder, *words)
+    at = words.index("torchrun")
+    assert words[at + 1 : -1] == ["--nproc-per-node", "2"]
+    words = *words[:at], *warm_launcher(folder), words[-1]
+    return helpers.finitude(folder, *words, cold=True, python=helpers.python_of_ranks())
+
+
 @pytest.mark.parametrize("program", sorted(p.name for p in causes_page.EXAMPLES.glob("*.py")))
 def test_example_program_ends_in_its_cause_class(tmp_path, program):
-    report = causes_page.run_example(program, tmp_path, lambda folder, words: helpers.finitude(folder, *words))
+    report = causes_page.run_example(program, tmp_path, run)
     assert causes_page.shows(report, pathlib.Path(program).stem.replace("_", "-")) in CLASSES
     assert causes_page.shows(report, "no such class") != "no alarm"
     assert pathlib.Path(program).stem.replace("_", "-") in [alarm["cause"]["class"] for alarm in report["alarms"]]

@@ -129,7 +129,7 @@ def test_the_first_step_is_explained_as_it_happens(tmp_path, made):
         tmp_path,
         "import finitude, json\n" + begin + STEPS + "train(6, bad=(0, 4))\nprint(json.dumps(w.report()['alarms']))\n",
     )
-    done = plain(tmp_path, "train.py", cold=True)
+    done = plain(tmp_path, "train.py")
     alarms = json.loads(done.out)
     assert [(a["step"], a["rerun_by"], a["births"][0]["source"]) for a in alarms] == [
         (0, "trace", "if i in bad: loss = loss * NAN"),

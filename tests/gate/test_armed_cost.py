@@ -67,8 +67,10 @@ def effort(runs, foreach):
 
 
 def measured(folder):
+    import helpers
+
     done = subprocess.run(
-        [sys.executable, os.path.abspath(__file__)],
+        [*helpers.warm_python(), os.path.abspath(__file__)],
         cwd=folder,
         capture_output=True,
         text=True,

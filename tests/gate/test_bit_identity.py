@@ -3,6 +3,7 @@
 Each training runs twice, in two children forked from one process that has imported torch and run nothing.
 """
 
+import gc
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import warnings
 
 import pytest
 
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 STEPS = 50
 WATCHED = (False, True, "tape")  # True: with --level gate
 KINDS = {}
@@ -320,12 +322,17 @@ def _train(name, watched, folder):
 
 
 def _serve(folder, names):
+    sys.path.insert(0, str(TOOLS))
+    import forked
     import numpy  # noqa: F401
     import torch  # noqa: F401
     import torch._dynamo  # noqa: F401
 
     import finitude.api  # noqa: F401
 
+    forked.import_what_runs_import()
+    gc.collect()
+    gc.freeze()
     for name in names:
         for watched in WATCHED:
             pid = os.fork()

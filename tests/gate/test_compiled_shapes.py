@@ -86,7 +86,7 @@ def test_a_last_batch_that_is_smaller(tmp_path, last_batch, level):
 
 def assert_the_same(folder, backends, dynamic):
     """In one process: each pair without us, then at each level."""
-    done = plain(folder, write_script(folder, matrix(backends, dynamic, LEVELS)), cold=True, limit=400)
+    done = plain(folder, write_script(folder, matrix(backends, dynamic, LEVELS)))
     assert done.code == 0 and len(done.out.splitlines()) == len(backends) * len(dynamic), done.text()
 
 

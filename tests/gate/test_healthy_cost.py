@@ -3,6 +3,7 @@
 The trainings run in children forked from one process that has imported torch and run nothing.
 """
 
+import gc
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import sys
 
 import pytest
 
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 FIRST, LAST = 3, 20  # the steps that are looked at; the first two may set things up
 
 
@@ -206,11 +208,16 @@ def peak(watched, keep, in_module, folder):
 
 
 def _serve(folder):
+    sys.path.insert(0, str(TOOLS))
+    import forked
     import torch
     import torch._dynamo  # noqa: F401
 
     import finitude.api  # noqa: F401
 
+    forked.import_what_runs_import()
+    gc.collect()
+    gc.freeze()
     for name, order in json.load(sys.stdin).items():
         pid = os.fork()
         if pid == 0:

@@ -252,7 +252,7 @@ PROGRAM = """
 
 
 def test_odd_tensor_program_is_same_at_every_level(tmp_path):
-    got = plain(tmp_path, write_script(tmp_path, PROGRAM), cold=True, limit=300)
+    got = plain(tmp_path, write_script(tmp_path, PROGRAM))
     assert (got.code, got.out) == (0, "the same 43\n"), got.text()
     assert "switched off" not in got.err, got.text()
 

@@ -261,7 +261,7 @@ print("applied", bool(model[0].weight.isnan().any()))
     from helpers import plain, write_script
 
     script = write_script(tmp_path, ON_DEVICE.format(library=library) + body)
-    result = plain(tmp_path, script.name, cold=True)
+    result = plain(tmp_path, script.name)
     assert "flag True False" in result.out and "applied True" in result.out, result.text()
 
 

@@ -331,5 +331,5 @@ for part in range(3):
     from helpers import plain, write_script
 
     script = write_script(tmp_path, ON_DEVICE.format(library=library) + "_native.set_stream_batch(64)\n" + body)
-    result = plain(tmp_path, script.name, cold=True)
+    result = plain(tmp_path, script.name)
     assert result.out.count("ahead True\nnone True") == 3, result.text()
