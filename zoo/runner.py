@@ -9,6 +9,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
 import argparse
+import gc
 import json
 import random
 import shutil
@@ -179,6 +180,8 @@ def import_once():
     import finitude.cli.main  # noqa: F401
 
     forked.import_what_runs_import()
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy every page of what was imported here
     return torch.__version__, getattr(finitude, "__version__", "?")
 
 
