@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import warnings
 
 import jsonschema
 
@@ -75,18 +74,8 @@ def lost_its_port(err):
     return "EADDRINUSE" in err or "address already in use" in err.lower()
 
 
-def plain_launch(folder, *words):
-    """`python *words` without us. A launcher that fails by itself says nothing of us: it is reported, and started once
-    more."""
-    done = plain(folder, *words, limit=3 * LIMIT)
-    if done.code != 0:
-        warnings.warn(f"without us: exit code {done.code}\n{done.err[-4000:]}", stacklevel=2)
-        done = plain(folder, *words, limit=3 * LIMIT)
-    return done
-
-
 def torchrun(folder, text, *options):
-    """The same by torchrun; once more where it has lost its port."""
+    """`finitude run` of two ranks by torchrun; once more where it has lost its port."""
     write_script(folder, text)
     words = *options, *TORCHRUN, "2", "train.py"
     got = cold(folder, *words, limit=3 * LIMIT)

@@ -22,16 +22,18 @@ WORKERS, LIMIT_S = 2, 240
 PAGE = ROOT / "docs" / "rank-births.md"
 
 
-def run(case):
-    """(case, seconds, what does not hold, all that was printed)"""
+def run(case, is_cold=True):
+    """(case, seconds, what does not hold, all that was printed). is_cold: ranks are interpreters of their own."""
     import process_support
 
     with tempfile.TemporaryDirectory(prefix="rank-birth-") as folder:
         folder = pathlib.Path(folder)
-        words = ["--on-alarm", case.policy, *process_support.launcher(folder, case.ranks), str(cases.PROGRAM)]
+        start = process_support.cold if is_cold else process_support.watched_ranks
+        launcher = process_support.launcher(folder, case.ranks, is_cold)
+        words = ["--on-alarm", case.policy, *launcher, str(cases.PROGRAM)]
         began = time.monotonic()
         try:
-            got = process_support.cold(folder, *words, env=case.environment(), limit=LIMIT_S)
+            got = start(folder, *words, env=case.environment(), limit=LIMIT_S)
         except AssertionError as e:
             return case, time.monotonic() - began, [f"did not end: {e}"], ""
         return case, time.monotonic() - began, cases.wrong(case, got.alarms), got.text()

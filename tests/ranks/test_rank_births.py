@@ -62,5 +62,5 @@ def test_finite_ranks_need_no_alarm_under_stop():
     ids=str,
 )
 def test_rank_and_line_are_named(case):
-    _, _, wrong, text = births.run(case)
+    _, _, wrong, text = births.run(case, is_cold=False)
     assert wrong == [], text

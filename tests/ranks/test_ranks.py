@@ -7,7 +7,7 @@ import pytest
 import torch  # noqa: F401  its libraries
 
 from helpers import LIMIT, finitude, write_script
-from process_support import TORCHRUN, cold, launched, made, plain_launch, plain_ranks, torchrun
+from process_support import TORCHRUN, cold, launched, made, plain_ranks, torchrun
 from rank_programs import FINE, RANKS, assert_capsules_replay_alone, assert_explained_in_place, ranks
 
 pytestmark = pytest.mark.slow
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 def test_ranks_under_torchrun_train_as_without_us(tmp_path):
     write_script(tmp_path, ranks(FINE))
-    wanted = plain_launch(tmp_path, *TORCHRUN[1:], "2", "train.py")
+    wanted = plain_ranks(tmp_path, "train.py")
     got = cold(tmp_path, "-m", "torch.distributed.run", *TORCHRUN[3:], "2", "train.py", limit=3 * LIMIT)
     assert (wanted.code, got.code) == (0, 0), f"without us:\n{wanted.err}\nwith us:\n{got.text()}"
     assert sorted(got.out.splitlines()) == sorted(wanted.out.splitlines()) and "rank 1 True True" in got.out
