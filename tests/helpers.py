@@ -97,10 +97,10 @@ def finite():
 ENDLESS_SLOPE = "(model.weight - model.weight.detach()).sqrt().sum()"
 
 
-def training(folder, body, *options, env=None, cold=False):
+def training(folder, body, *options, **more):
     """Runs TRAINING and then `body`; a bad step raises at once, so that only the verdict is under test."""
     text = TRAINING + textwrap.dedent(body).replace("ENDLESS_SLOPE", ENDLESS_SLOPE)
-    return run(folder, text, *(options or ("--on-alarm", "raise")), env=env, cold=cold)
+    return run(folder, text, *(options or ("--on-alarm", "raise")), **more)
 
 
 def put_about(folder, about):

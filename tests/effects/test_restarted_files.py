@@ -98,6 +98,7 @@ def test_temporary_files_may_be_below_the_script_folder(tmp_path):
         str(tmp_path / "train.py"),
         env={"TMPDIR": str(tmp_path / "about")},
         cold=True,
+        python=helpers.warm_python(),
     )
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (5, "restart", True), got.text()

@@ -7,14 +7,13 @@ import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 import types
 
 import pytest
 
 from finitude.session import run_store
-from helpers import environment, run, write_script
+from helpers import environment, run, warm_python, write_script
 
 TRAINS = """
 import torch, time
@@ -219,7 +218,7 @@ def killed(folder, seconds):
     """What a program printed that is killed so long after its first step, and when it printed last."""
     write_script(folder, program(10**9))
     child = subprocess.Popen(
-        [sys.executable, "-m", "finitude", "run", "train.py"],
+        [*warm_python(), "-m", "finitude", "run", "train.py"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

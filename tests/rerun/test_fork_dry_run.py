@@ -265,7 +265,7 @@ def test_the_copy_leaves_nothing_behind(tmp_path):
         "    with os.fdopen(number, 'w') as f: json.dump({{'left': len(todo)}}, f)\n    "
         "os.replace(path, 'latest.json')\n    train(x, i)"
     )
-    got = helpers.run(tmp_path, program(loop, 4), env={"TMPDIR": str(about)}, cold=True)
+    got = helpers.run(tmp_path, program(loop, 4), env={"TMPDIR": str(about)}, cold=True, python=helpers.warm_python())
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun_by"], alarm["rerun_verified"]) == (4, "restart", True), got.text()
     first = 5 if "written a second time" not in alarm["rerun_text"] else 10  # the second process has made its own
@@ -328,6 +328,7 @@ def test_nothing_of_the_copy_is_left_behind(tmp_path):
         "skip",
         env={"TMPDIR": str(tmp_path / "scratch")},
         cold=True,
+        python=helpers.warm_python(),
     )
     assert got.the_alarm()["rerun_by"] == "rewind", got.text()
     assert not list((tmp_path / "scratch").glob("finitude*"))
