@@ -15,7 +15,7 @@ take_screenshots() {
   cp zoo/positive/P01_softmax_regression/train.py "$out"
   (cd "$out" && "$venv/bin/finitude" run --report report.json train.py >run.log 2>&1)
   "$venv/bin/finitude" report "$out/report.json" --html "$out/report.html" || return 1
-  (cd web && node browser/look.mjs >"$out/look.json") <<VIEWS
+  tr '\n' ' ' <<VIEWS | (cd web && node browser/look.mjs >"$out/look.json")
 {"chromium": "$(command -v chromium)", "views": [
   {"file": "$out/report.html", "width": 1280, "height": 1500, "screenshot": "$root/docs/images/report.png"},
   {"file": "$out/report.html", "width": 1280, "height": 1500, "scheme": "dark", "screenshot": "$root/docs/images/report-dark.png"},

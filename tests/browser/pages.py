@@ -1,10 +1,15 @@
 """Pages of reports, looked at in a real browser: web/browser/look.mjs drives chromium."""
 
+import atexit
+import contextlib
 import copy
+import functools
 import json
 import pathlib
+import select
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -12,6 +17,7 @@ import helpers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "tests" / "data" / "reports"
+LIMIT = 300  # seconds for what is asked at once
 LOOK = ROOT / "web" / "browser" / "look.mjs"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DIFF = "--- a/model.py\n+++ b/model.py\n@@ -87 +87 @@\n-logp = torch.log(p)\n+logp = torch.log(p.clamp(min=1e-12))\n"
@@ -33,9 +39,36 @@ def browser() -> str:
 def look(*views):
     """What the browser found in each view (see web/browser/look.mjs)."""
     asked = json.dumps({"chromium": browser(), "views": views}, default=str)
-    done = subprocess.run(["node", LOOK], input=asked, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    node, said = _node()
+    with contextlib.suppress(BrokenPipeError):
+        node.stdin.write(asked + "\n")
+        node.stdin.flush()
+    ready, _, _ = select.select([node.stdout], [], [], LIMIT)
+    answer = node.stdout.readline() if ready else ""
+    if not answer:
+        _node.cache_clear()
+        _close(node)
+        said.seek(0)
+        raise AssertionError(said.read() if ready else f"the browser did not answer within {LIMIT} s")
+    return json.loads(answer)
+
+
+@functools.cache
+def _node():
+    """One browser for all that this process looks at."""
+    said = tempfile.TemporaryFile("w+")
+    node = subprocess.Popen(["node", LOOK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True)
+    atexit.register(_close, node)
+    return node, said
+
+
+def _close(node):
+    with contextlib.suppress(OSError):
+        node.stdin.close()
+    try:
+        node.wait(10)
+    except subprocess.TimeoutExpired:
+        node.kill()
 
 
 def sample(name):

@@ -24,13 +24,19 @@ def written(folder):
     return made
 
 
+def is_judged(name, scheme):
+    """Is axe asked? Of the large page it takes half a minute, and the page has no part that "diff" lacks, only more of
+    each: so once."""
+    return (name, scheme) != ("large", "light")
+
+
 @pytest.fixture(scope="module")
 def seen(written):
     """Every page, on a desk in the light and on a phone in the dark."""
-    ask = ["scripts", "overflow", "contents", "headings", "axe"]
+    ask = ["scripts", "overflow", "contents", "headings"]
     views = [
-        {"file": file, "ask": ask, "scheme": scheme, "width": width}
-        for file in written.values()
+        {"file": file, "ask": [*ask, *(["axe"] if is_judged(name, scheme) else [])], "scheme": scheme, "width": width}
+        for name, file in written.items()
         for scheme, width in zip(SCHEMES, (1280, PHONE), strict=True)
     ]
     found = pages.look(*views)
@@ -43,8 +49,8 @@ def test_no_page_fails_or_fetches(seen):
 
 
 def test_axe_finds_nothing_in_either_theme(seen):
-    for name, found in seen.items():
-        assert found["axe"] == [], name
+    judged = {one: found["axe"] for one, found in seen.items() if is_judged(*one)}
+    assert len(judged) == len(seen) - 1 and not any(judged.values()), judged
 
 
 def test_no_page_is_wider_than_its_window(seen):

@@ -30,18 +30,25 @@ def built():
     page.BUILT = before
 
 
+def page_of(run):
+    path = run.parent / "alone.html"
+    path.write_text(page.filled(page.built(), "finitude", document.still(str(run))))
+    return path
+
+
+def made_run(tmp_path_factory, name, steps, parameters):
+    folder = tmp_path_factory.mktemp("runs") / f"20260101-000000-{name}-1"
+    return made_stores.run(folder, steps=steps, parameters=parameters)
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    return made_stores.run(
-        tmp_path_factory.mktemp("runs") / "20260101-000000-large-1", steps=STEPS, parameters=PARAMETERS
-    )
+    return made_run(tmp_path_factory, "large", STEPS, PARAMETERS)
 
 
 @pytest.fixture(scope="module")
-def alone(large):
-    path = large.parent / "alone.html"
-    path.write_text(page.filled(page.built(), "finitude", document.still(str(large))))
-    return path
+def alone(tmp_path_factory):
+    return page_of(made_run(tmp_path_factory, "usual", 5000, 60))
 
 
 @pytest.fixture
@@ -61,16 +68,20 @@ def test_nothing_fails_is_fetched_or_hidden(alone):
         (found,) = pages.look({"file": alone, "scheme": scheme, "width": width, "ask": ask})
         assert (found["errors"], found["requests"], found["axe"]) == ([], [], [])
         assert found["overflow"] <= 0 and found["coloured"] == 1.0
-        assert [text for _, text in found["headings"]] == ["20260101-000000-large-1", "Parameters", "Events"]
+        assert [text for _, text in found["headings"]] == ["20260101-000000-usual-1", "Parameters", "Events"]
 
 
 @pytest.mark.timed
-def test_charts_are_drawn_and_moved_in_time(alone):
-    """The best of three."""
+def test_charts_are_drawn_and_moved_in_time(large):
+    """The best of three, of a page that has as much to show as any."""
+    alone = page_of(large)
     found = pages.look(*[{"file": alone, "ask": ["paint", "moves"]}] * 3)
     print([(round(one["paint"]), round(max(one["moves"]))) for one in found])
     assert min(one["paint"] for one in found) < FIRST_PAINT
     assert min(sorted(one["moves"])[-2] for one in found) < MOVE
+    for scheme, width in (("light", 1280), ("dark", 360)):
+        (one,) = pages.look({"file": alone, "scheme": scheme, "width": width, "ask": ["overflow", "coloured"]})
+        assert (one["errors"], one["requests"], one["coloured"]) == ([], [], 1.0) and one["overflow"] <= 0
 
 
 def test_an_alarm_has_a_strip_of_its_onset(alone):

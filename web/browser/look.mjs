@@ -1,7 +1,9 @@
-// Opens pages in chromium and prints what it found as JSON. Its input, on stdin: {"chromium": path, "views": [view]}, a view:
+// Opens pages in chromium and prints what it found as JSON, a line for each line of its input: one browser serves them all, with a
+// context for each view. A line of the input, on stdin: {"chromium": path, "views": [view]}, a view:
 // {"file" or "url", "wait": milliseconds, "scheme": "light"|"dark", "width", "height", "scripts": false, "ask": [names of QUESTIONS], "screenshot": path}.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
 
@@ -140,9 +142,12 @@ async function look(browser, view) {
   return found;
 }
 
-const { chromium: path, views } = JSON.parse(readFileSync(0, "utf8"));
-const browser = await chromium.launch({ executablePath: path, args: OPTIONS.split(" ") });
-const answers = [];
-for (const view of views) answers.push(await look(browser, view));
-await browser.close();
-process.stdout.write(JSON.stringify(answers));
+let browser = null;
+for await (const line of createInterface({ input: process.stdin })) {
+  const { chromium: path, views } = JSON.parse(line);
+  browser ??= await chromium.launch({ executablePath: path, args: OPTIONS.split(" ") });
+  const answers = [];
+  for (const view of views) answers.push(await look(browser, view));
+  process.stdout.write(`${JSON.stringify(answers)}\n`);
+}
+await browser?.close();
