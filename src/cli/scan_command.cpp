@@ -27,7 +27,7 @@ using checkpoint::Tensor;
 using checkpoint::TensorHealth;
 using nlohmann::json;
 
-constexpr std::size_t kMaxEntries = 1'000'000;                    // of a folder and those below
+constexpr std::size_t kMostEntriesSeen = 1'000'000;                    // of a folder and those below
 constexpr std::uint64_t kShowsProgress = std::uint64_t{1} << 28;  // bytes: a smaller file takes no second
 constexpr unsigned kMaxThreads = 4;
 
@@ -38,7 +38,7 @@ std::vector<std::string> found_in(const std::string& folder, bool* all) {
   std::size_t seen = 0;
   for (fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error), end;
        !error && at != end; at.increment(error)) {
-    if (++seen > kMaxEntries) {
+    if (++seen > kMostEntriesSeen) {
       *all = false;
       break;
     }
