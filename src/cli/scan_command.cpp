@@ -27,7 +27,7 @@ using checkpoint::Tensor;
 using checkpoint::TensorHealth;
 using nlohmann::json;
 
-constexpr std::size_t kMostEntriesSeen = 1'000'000;                    // of a folder and those below
+constexpr std::size_t kMostEntriesSeen = 1'000'000;               // of a folder and those below
 constexpr std::uint64_t kShowsProgress = std::uint64_t{1} << 28;  // bytes: a smaller file takes no second
 constexpr unsigned kMaxThreads = 4;
 
