@@ -4,7 +4,7 @@ Importing torch takes seconds, so one server process (this file, started as a pr
 runs no op, and forks a child for each run; the child goes through the entry function of the command line and ends as a
 process of its own ends: exit functions, flushed streams, signals. `cold=True` starts a fresh interpreter instead. What a
 test or its program starts itself is forked too where its command line begins with warm_python(); but for the end of an
-interpreter (objects that are taken apart, files that nobody closed) that shows what a fresh one shows. Ranks are forked
+interpreter (objects that are destroyed, files that nobody closed) that shows what a fresh one shows. Ranks are forked
 from a second server: see python_of_ranks.
 """
 
