@@ -4,12 +4,13 @@ own."""
 import http.server
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 
 import pytest
 
 import helpers
-from finitude.effects import files
 
 pytestmark = pytest.mark.slow
 
@@ -393,15 +394,30 @@ def test_restart_writes_nothing_where_first_process_wrote(tmp_path):
     assert sorted(p.name for p in (tmp_path / "made").iterdir()) == ["checkpoint"]
 
 
-def test_own_database_is_no_side_effect(tmp_path, monkeypatch):
-    """The store is written by a thread of Finitude's own while a step runs again."""
-    store = tmp_path / "store.sqlite"
-    monkeypatch.setattr(files, "_OWN", set())
-    files.note_own_database(str(store))
-    with open(store, "wb") as own, open(f"{store}-wal", "wb") as log, open(tmp_path / "other.bin", "wb") as other:
-        held = files.HeldFiles()
-        for file in (own, log, other):
-            file.write(b"row")
-            file.flush()
-        twice = held.end()
-    assert [os.path.basename(name) for name in twice] == ["other.bin"]
+# In a process of its own: what pytest has opened, others write to meanwhile.
+WRITTEN_MEANWHILE = """
+import os, subprocess
+from finitude.effects import files
+from finitude.effects.output_suppression import Quiet
+
+files.note_own_database("store.sqlite")
+log = os.dup(1)
+rank = subprocess.Popen(["sh", "-c", "read go; echo a line of another rank"], stdin=subprocess.PIPE, stdout=log)
+with open("store.sqlite", "wb") as own, open("store.sqlite-wal", "wb") as wal, open("other.bin", "wb") as other:
+    held = files.HeldFiles()
+    quiet = Quiet()
+    for file in (own, wal, other):
+        file.write(b"row")
+        file.flush()
+    rank.communicate(b"go")
+    twice = held.end()
+    quiet.end()
+print([os.path.basename(name) for name in twice])
+"""
+
+
+def test_own_database_and_log_of_several_processes_are_no_side_effects(tmp_path):
+    """The store is written by a thread of Finitude's own while a step runs again, and stdout by other ranks."""
+    with open(tmp_path / "log", "wb") as log:
+        subprocess.run([sys.executable, "-c", WRITTEN_MEANWHILE], cwd=tmp_path, stdout=log, check=True, timeout=60)
+    assert (tmp_path / "log").read_text() == "a line of another rank\n['other.bin']\n"

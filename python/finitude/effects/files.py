@@ -92,6 +92,18 @@ def _identity(fd):
     return found.st_dev, found.st_ino
 
 
+def _output_files():
+    """Files that are stdout or stderr. Other processes write to them too, such as ranks and loaders, and what this one
+    prints is dropped (`output_suppression.py`)."""
+    found = set()
+    for fd in (1, 2):
+        try:
+            found.add(_identity(fd))
+        except OSError:
+            continue  # closed
+    return found
+
+
 def _states():
     """{(descriptor, its file): size and time} of the ordinary files that are open for writing. A database is as long as
     before. Of none that Finitude writes in the background."""
@@ -119,6 +131,7 @@ class HeldFiles:
         self._paths = Paths(lambda: _me() == self._me)
         self._outside = Outside(lambda: _me() == self._me, self._is_written)
         self._states, self._files, self._databases = {}, {}, None
+        self._output_files = _output_files()
         HELD.append(self)
         try:
             self._begin()
@@ -220,9 +233,9 @@ class HeldFiles:
 
     def _written(self):
         twice = [_relative(path) for path, state in self._not_held.items() if _state(path) != state]
-        copies = {instead for _, _, _, instead, _ in self.swapped}
+        not_named = self._output_files | {instead for _, _, _, instead, _ in self.swapped}
         for (fd, *inode), state in _states().items():
-            if tuple(inode) not in copies and self._states.get((fd, *inode), state) != state:
+            if tuple(inode) not in not_named and self._states.get((fd, *inode), state) != state:
                 twice.append(_name(fd))
         return twice
 
