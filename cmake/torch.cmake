@@ -78,7 +78,7 @@ endif()
 target_link_libraries(finitude_player PRIVATE Python::Module)  # for its include path alone
 target_link_libraries(finitude_live PRIVATE Python::Module)
 foreach(target finitude_player finitude_live _native)
-  finitude_unity(${target})
+  finitude_unity(${target} 16)
 endforeach()
 target_precompile_headers(finitude_player PRIVATE ${PROJECT_SOURCE_DIR}/cmake/torch_pch.h)
 target_precompile_headers(finitude_live REUSE_FROM finitude_player)

@@ -9,19 +9,15 @@ option(FINITUDE_UNITY "Compile several sources of a folder at once: quicker from
 unset(by_default)
 set(FINITUDE_ALONE
   sense/kernels.cpp  # includes itself, once for each instruction set
-  capture/link.cpp compare/trace_run.cpp explain/fix_test.cpp
+  capture/link.cpp
   explain/rules/corrupted_state.cpp explain/rules/learning_rate.cpp explain/rules/negative_domain.cpp
-  show/mutation_test.cpp show/page_document.cpp show/problem.cpp
-  show/terminal.cpp
-  explain/stream_race.cpp
-  observe/stream_order.cpp observe/stream_order_test.cpp observe/stream_watch_torch.cpp
-  observe/tape_recorder_torch.cpp observe/tracer_torch.cpp replay/replay_values_torch.cpp
-  pyhost/meter.cpp
-  gate/dropped_torch.cpp gate/hooks_torch.cpp gate/requested_gradients_torch.cpp gate/shared_gradients_torch.cpp
-  rewind/frames_memory.cpp rewind/manual_updates_torch.cpp rewind/loader_torch.cpp rewind/rewind_torch.cpp rewind/stack_torch.cpp
-  bindings/compare_torch.cpp)
+  explain/fix_test.cpp show/mutation_test.cpp show/problem.cpp
+  observe/tracer_torch.cpp replay/replay_values_torch.cpp replay/tape_elsewhere_torch.cpp
+  gate/param_groups_torch.cpp gate/step_wrapper_torch.cpp
+  rewind/loader_torch.cpp)
 
-function(finitude_unity target)
+# at_once: of a folder, so many sources are compiled together. Of those that see torch, fewer: each takes a compiler long.
+function(finitude_unity target at_once)
   if(NOT FINITUDE_UNITY)
     return()
   endif()
@@ -38,7 +34,7 @@ function(finitude_unity target)
     get_filename_component(folder ${path} DIRECTORY)
     string(REPLACE "/" "_" folder ${folder})
     math(EXPR count_${folder} "${count_${folder}} + 1")
-    math(EXPR part "${count_${folder}} / 8")
+    math(EXPR part "${count_${folder}} / ${at_once}")
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${part})
   endforeach()
 endfunction()

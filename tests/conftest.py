@@ -3,6 +3,7 @@ test shows already, and are left out of `make test` for the time they take: `mak
 `timed` run while no other test does. Those marked `cuda` run where a GPU is expected (FINITUDE_EXPECT_GPU=1, set by
 `make gpu`), and fail there rather than skip where there is none."""
 
+import collections
 import functools
 import gc
 import os
@@ -24,6 +25,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not any(item.get_closest_marker(label) for label in OTHER_LABELS):
             item.add_marker("fast")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        of_file = collections.Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.get_closest_marker("slow") is None, -of_file[item.path]))
     if os.environ.get("FINITUDE_EXPECT_GPU") == "1":
         return
     left_out = [item for item in items if item.get_closest_marker("cuda")]
@@ -33,25 +37,28 @@ def pytest_collection_modifyitems(config, items):
 
 
 @functools.cache
-def _has_fixture_of_file(file):
-    return 'scope="module"' in (ROOT / file).read_text(encoding="utf-8")
+def _stays_together(file):
+    """One process runs all tests of the file: its fixtures serve the whole file, or its tests are short."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return 'scope="module"' in text or "mark.slow" not in text
 
 
 @pytest.hookimpl(optionalhook=True)  # a machine with a GPU may be without xdist
 def pytest_xdist_make_scheduler(config, log):
-    """`--dist loadgroup`: one process runs all tests of a file whose fixtures serve the whole file, so that they are
-    made once; tests of other files are given out one by one. The groups that xdist 3.8 makes of marks are lost with
-    pytest 9.2, where a test has no `_nodeid`."""
+    """`--dist loadgroup`: files that stay together are given out whole, the tests of others one by one; long tests
+    first, so that at the end no process has one left while the others have none. The groups that xdist 3.8 makes of
+    marks are lost with pytest 9.2, where a test has no `_nodeid`."""
     if config.getvalue("dist") != "loadgroup":
         return None
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
-    class BySharedFixture(LoadScopeScheduling):
+    class LongestFirst(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
-            return file if _has_fixture_of_file(file) else nodeid
+            return file if _stays_together(file) else nodeid
 
-    return BySharedFixture(config, log)
+    config.option.loadscopereorder = False  # the order is that of pytest_collection_modifyitems
+    return LongestFirst(config, log)
 
 
 @pytest.fixture

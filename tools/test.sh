@@ -4,7 +4,7 @@
 # test.sh WORD: only the extension, and the Python tests in tests/WORD and in files whose names contain WORD, of every label that a
 # whole run runs.
 # A step that fails does not keep the later ones from running; the last line counts what the test programs reported.
-step_total=15
+step_total=14
 [ "$#" -eq 0 ] || step_total=5
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
 results=$root/build/results
@@ -30,21 +30,20 @@ run_gtest() {
   return "$rc"
 }
 
-# pytest NAME LABEL_EXPRESSION [DISTRIBUTION [PATH...]]: one process for each core and one more, since they wait for programs;
-# loadscope keeps the tests of a file in one of them, with what they share. A test that takes fifteen minutes hangs: it fails, and
-# the others run. What pytest has made of the files of tests is kept: each process of each label reads it.
-# Exit code 5 means that no test carries the label.
+# pytest NAME LABEL_EXPRESSION [DISTRIBUTION [PATH...]]: one process for each core and one more, since they wait for programs.
+# loadscope keeps the tests of a file in one of them, with what they share; loadgroup is that of tests/conftest.py. A test that takes
+# fifteen minutes hangs: it fails, and the others run. What pytest has made of the files of tests is kept: each process of each label
+# reads it. Exit code 5 means that no test carries the label.
 run_pytest() {
   env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -m pytest -q -rs --durations=5 --timeout 900 -n "$(($(nproc) + 1))" \
     --dist "${3:-loadscope}" -m "$2" --junitxml "$results/pytest-$1.xml" "${@:4}"
 }
 
-run_slow() {
+run_python() {
   local rc=0
-  run_pytest slow "slow and not thorough and not timed" loadgroup zoo tests || rc=$?  # few, long, and with little in common; the zoo's, the longest, first
-  [ "$rc" -ne 5 ] || rc=0
-  run_pytest slow.timed timed loadgroup tests/browser || rc=$?  # alone: how long a page takes is judged
-  [ "$rc" -eq 5 ] || return "$rc"
+  run_pytest python "(slow or not zoo) and not thorough and not frameworks and not timed" loadgroup zoo tests || rc=$?
+  run_pytest python.timed timed loadgroup tests/browser || rc=$?  # alone: how long a page takes is judged
+  return "$rc"
 }
 
 # The tests of a preset: of the core, and where it builds them of the command line, and the fuzz targets with their seeds.
@@ -139,9 +138,8 @@ compgen -G "$root/build/cp3*/CMakeCache.txt" >/dev/null ||
 if step "extension" build_extension; then
   attempt shipped "kernels, ring and C++ API as they ship" run_shipped
   attempt vitest "page of a report" run_web
-  attempt pytest-fast "Python tests" run_pytest fast "not zoo and not slow and not thorough and not frameworks"
   attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow and not thorough" loadscope zoo
-  attempt pytest-slow "slow tests" run_slow
+  attempt pytest-python "Python tests" run_python
 else
   broken+=("pytest=extension")
 fi

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kWritten = std::size_t{4} << 20;  // bytes given to the system at once
+constexpr std::size_t kWrittenAtOnce = std::size_t{4} << 20;  // bytes given to the system at once
 constexpr std::size_t kReadBack = std::size_t{1}
                                   << 18;  // bytes read back at once: they stay in the cache of the processor
 constexpr std::uint64_t kAlone = std::uint64_t{4} << 20;  // a smaller file is not worth a second thread
@@ -56,7 +56,7 @@ Status failed(int error) {
 // 0, or errno.
 int write_all(int descriptor, const char* data, std::size_t size) {
   while (size != 0) {
-    const ssize_t written = write(descriptor, data, std::min(size, kWritten));
+    const ssize_t written = write(descriptor, data, std::min(size, kWrittenAtOnce));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return written < 0 ? errno : ENOSPC;
     data += written;
@@ -174,9 +174,9 @@ Status write_checked(const std::string& path, const std::vector<std::string_view
     if (by == ReadBackBy::kAnotherThread && size > kAlone && std::thread::hardware_concurrency() > 1)
       follower = std::make_unique<Follower>(&reader);
     for (const std::string_view part : parts) {
-      for (std::size_t at = 0; at < part.size(); at += kWritten) {
+      for (std::size_t at = 0; at < part.size(); at += kWrittenAtOnce) {
         if (cancelled != nullptr && *cancelled) return Status(StatusCode::kStopped, "was given up");
-        const std::size_t now = std::min(kWritten, part.size() - at);
+        const std::size_t now = std::min(kWrittenAtOnce, part.size() - at);
         if (const int error = write_all(descriptor.number(), part.data() + at, now); error != 0) return failed(error);
         file->bytes += now;
         if (follower) follower->come_to(file->bytes);

@@ -13,7 +13,7 @@ using capture::Tape;
 using capture::TensorRef;
 using capture::Value;
 
-constexpr std::size_t kMaxText = 400;
+constexpr std::size_t kMaxValueText = 400;
 
 std::string real_text(double value) {
   char text[40];
@@ -87,7 +87,7 @@ std::string argument_text(const Value& value) {
       return real_text(value.real) + "+" + real_text(value.imag) + "j";
     case Value::kString:
     case Value::kDevice:
-      return value.text.substr(0, kMaxText);
+      return value.text.substr(0, kMaxValueText);
     case Value::kTensor:
       return value.tensors.size() == 1 && is_number(value.tensors[0]) ? number_text(value.tensors[0]) : "";
     case Value::kList: {
@@ -95,7 +95,7 @@ std::string argument_text(const Value& value) {
       for (const Value& item : value.items) {
         const std::string one = argument_text(item);
         if (one.empty()) continue;
-        if (text.size() > kMaxText) break;
+        if (text.size() > kMaxValueText) break;
         text += (text.empty() ? "[" : ", ") + one;
       }
       return text.empty() ? "" : text + "]";

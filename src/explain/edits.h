@@ -12,13 +12,6 @@ namespace finitude::explain {
 // The next larger number that takes two digits to write: what is reported is what was tried.
 double in_two_digits(double value);
 
-// Where the maximum was subtracted from the exponents of a softmax that is written out.
-inline constexpr const char* kSoftmaxAdvice =
-    "subtract the maximum first, which leaves exp(x) over its sum what it is, or call torch.softmax or F.log_softmax, "
-    "which do so";
-
-inline constexpr const char* kLogsumexpAdvice = "torch.logsumexp(x, dim) in the place of log(sum(exp(x)))";
-
 // Names edits of one call, best first. They are of all calls of that operator that come from the same expression:
 // what is changed there is changed for each of them. Each is named only where it can make sense: an argument
 // that the call does not have is skipped.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,18 @@ struct Experiment {
   bool predicted = true;                // the cause says what the outcome has to be
   std::vector<std::int64_t> rows = {};  // samples of the batch that it is about
   std::int64_t of_rows = 0;             // of so many
+};
+
+// What to do about a cause, as one rule has it.
+struct Advice {
+  enum class Way : std::uint8_t {
+    kOther,
+    kClamp,    // of the operand, which edits can try
+    kReplace,  // of its zeros, likewise
+    kNoEdit,   // what edits cannot try
+  };
+  std::string text;
+  Way way = Way::kOther;
 };
 
 struct Finding {

@@ -11,7 +11,7 @@
 namespace finitude::explain {
 namespace {
 
-constexpr int kMaxOps = 1024;
+constexpr int kMaxReaders = 1024;
 constexpr double kShare = 0.3;         // of the limit, as exponents: 1e11 in float32, 28 in float16
 constexpr double kLost = 1e3;          // a call whose result is that much smaller has normalised what it was given
 constexpr double kSameAsBefore = 0.5;  // of what it is now: the size is no news of the last steps
@@ -52,7 +52,7 @@ bool is_parameter(const record::Trace& trace, record::StorageId storage) {
 std::optional<SizeOrigin> size_origin(const record::Trace& trace, record::OpId from, double limit) {
   record::OpId reader = from;
   double read = 0;  // by the call that came before on this way back; 0: none
-  for (int step = 0; step < kMaxOps && reader < trace.ops.size(); ++step) {
+  for (int step = 0; step < kMaxReaders && reader < trace.ops.size(); ++step) {
     const Largest largest = largest_operand(trace.ops[reader]);
     if (largest.absmax == 0 || (read != 0 && largest.absmax > kLost * read)) return std::nullopt;
     const bool is_large = std::log(largest.absmax) >= kShare * std::log(limit);

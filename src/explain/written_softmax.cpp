@@ -91,4 +91,15 @@ LogOfSum log_of_sum(const Trace& trace, OpId exp) {
   return {sum, log};
 }
 
+void add_less_maximum(Edits& edits, const Trace& trace, OpId exp) {
+  if (const OpId sum = sum_of_softmax(trace, exp); sum != kNone)
+    edits.less_maximum("self", dims_of(trace.ops[sum]))
+        .advised(
+            "subtract the maximum first, which leaves exp(x) over its sum what it is, or call torch.softmax or "
+            "F.log_softmax, which do so");
+  if (const LogOfSum of = log_of_sum(trace, exp); of.log != kNone)
+    edits.less_maximum("self", dims_of(trace.ops[of.sum]), of.log)
+        .advised("torch.logsumexp(x, dim) in the place of log(sum(exp(x)))");
+}
+
 }  // namespace finitude::explain

@@ -1,6 +1,7 @@
 // A softmax or logsumexp that the program writes out of exp, sum, and a division or a logarithm.
 #pragma once
 
+#include "explain/edits.h"
 #include "record/trace.h"
 
 namespace finitude::explain {
@@ -14,5 +15,8 @@ struct LogOfSum {
   record::OpId sum = record::kNone, log = record::kNone;
 };
 LogOfSum log_of_sum(const record::Trace& trace, record::OpId exp);
+
+// Where `exp` is of either: the edit of `edits`, which are of that call, that subtracts the maximum of its exponents.
+void add_less_maximum(Edits& edits, const record::Trace& trace, record::OpId exp);
 
 }  // namespace finitude::explain

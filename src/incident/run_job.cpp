@@ -7,11 +7,13 @@
 
 #include "incident/run_folder.h"
 #include "show/json_file.h"
+#include "show/read.h"
 
 namespace finitude::incident {
 namespace {
 
 using nlohmann::json;
+using show::text;
 
 constexpr std::size_t kMostBytes = std::size_t{8} << 20;  // of run.json
 constexpr std::size_t kMostMembers = 16;                  // of a run, that are asked
@@ -37,10 +39,6 @@ void add(const std::string& folder, json* job) {
         std::string_view(key) == "elastic_restarts" && job->contains(key) && number_of(value) > number_of((*job)[key]);
     if (is_later || !job->contains(key)) (*job)[key] = value;
   }
-}
-
-std::string text(const json& job, const char* key) {
-  return job.is_object() && job.contains(key) && job[key].is_string() ? job[key].get<std::string>() : std::string();
 }
 
 std::string after(const std::string& before, const std::string& value) {

@@ -17,15 +17,9 @@ using testing::Tensor;
 using testing::TraceBuilder;
 using testing::Values;
 
-struct AbsorberTrace : TraceBuilder {
-  OpId unary(const std::string& name, const Tensor& in, Values vin, const Tensor& out, Values vout) {
-    return op(name).in(in, vin).out(out, vout).end();
-  }
-};
-
 // zeros_like(e) is finite whatever e holds: it hides nothing.
 TEST(Births, OpReadingOnlyTheShapeIsNoAbsorber) {
-  AbsorberTrace b;
+  TraceBuilder b;
   const Tensor x = b.storage(), e = b.storage(), z = b.storage(), w = b.storage();
   b.unary("aten::exp", x, kClean, e, kInfValue);
   b.unary("aten::zeros_like", e, kInfValue, z, kClean);
@@ -39,7 +33,7 @@ TEST(Births, OpReadingOnlyTheShapeIsNoAbsorber) {
 // Inside logsumexp a select makes 0 of the infinite maximum, and logsumexp gives -Inf all the same. The next one gives
 // a finite value: that one took it in.
 TEST(Births, PartOfAnOperatorThatStaysInfiniteHidesNothing) {
-  AbsorberTrace b;
+  TraceBuilder b;
   const Tensor x = b.storage(), e = b.storage(), top = b.storage(), s = b.storage(), w = b.storage();
   b.unary("aten::log", x, kClean, e, kMinusInfValue);
   {
@@ -57,7 +51,7 @@ TEST(Births, PartOfAnOperatorThatStaysInfiniteHidesNothing) {
 
 // logsumexp of finite numbers and -Inf: its largest element is finite, and chooses nothing away.
 TEST(Births, ASumOfExponentialsTakesInInfinitiesAsAWhole) {
-  AbsorberTrace b;
+  TraceBuilder b;
   const Tensor x = b.storage(), e = b.storage(), top = b.storage(), w = b.storage();
   b.unary("aten::log", x, kClean, e, kMinusInfValue);
   OpId sum;

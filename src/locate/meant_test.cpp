@@ -16,21 +16,11 @@ using testing::Tensor;
 using testing::TraceBuilder;
 using testing::Values;
 
-struct Builder : TraceBuilder {
-  OpId unary(const std::string& name, const Tensor& in, Values vin, const Tensor& out, Values vout) {
-    return op(name).in(in, vin).out(out, vout).end();
-  }
-  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb, const Tensor& out,
-              Values vout) {
-    return op(name).in(a, va).in(b, vb, "other").out(out, vout).end();
-  }
-};
-
 // An open bound: infinities alone, which the program chooses away on purpose; an activation that hides them
 // by chance says nothing of the sort.
 TEST(Meant, DeselectedBatchInfinityIsBornAtTheDamage) {
   for (const std::string name : {"aten::where", "aten::tanh"}) {
-    Builder b;
+    TraceBuilder b;
     const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage();
     const Values infinite{.pos_inf = 1, .min = -1, .max = 0.7};
     b.binary("aten::sub", x, kClean, y, infinite, d, infinite);
@@ -56,7 +46,7 @@ TEST(Meant, DeselectedBatchInfinityIsBornAtTheDamage) {
 // An activation that hides them: only where the program asks whether its data is infinite does it know of them.
 TEST(Meant, RequestedInfinityMayBeHiddenByAnActivation) {
   for (const std::string asks : {"aten::isinf", "aten::isfinite", "aten::abs"}) {
-    Builder b;
+    TraceBuilder b;
     const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage(), c = b.storage();
     const Values infinite{.pos_inf = 1, .min = -1, .max = 0.7};
     b.op(asks).in(y, infinite).out(c).end();
@@ -77,7 +67,7 @@ TEST(Meant, RequestedInfinityMayBeHiddenByAnActivation) {
 
 // Backward multiplies by what forward kept, and that stays infinite for a while: it is no birth of its own there.
 TEST(Meant, DeselectedForwardInfinityMayTravelThroughBackward) {
-  Builder b;
+  TraceBuilder b;
   const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage();
   const Values infinite{.pos_inf = 1, .min = -1, .max = 0.7};
   b.binary("aten::mul", x, kClean, y, infinite, d, infinite);
@@ -99,7 +89,7 @@ TEST(Meant, DeselectedForwardInfinityMayTravelThroughBackward) {
 // A mask of zeros takes all of them out, or leaves one.
 TEST(Meant, MaskMultipliedBatchInfinityIsBornInProduct) {
   for (const bool all : {true, false}) {
-    Builder b;
+    TraceBuilder b;
     const Tensor y = b.storage(Origin::kBatch), d = b.storage(), mask = b.storage(), product = b.storage(),
                  loss = b.storage();
     const Values infinite{.pos_inf = 2, .min = -1, .max = 0.7}, rest{.nan = 1, .pos_inf = 1};
@@ -119,7 +109,7 @@ TEST(Meant, MaskMultipliedBatchInfinityIsBornInProduct) {
 // part of it is one.
 TEST(Meant, InfinityWrittenIntoDataIsBornThere) {
   for (const bool mask : {false, true}) {
-    Builder b;
+    TraceBuilder b;
     const Tensor x = b.storage(Origin::kUnknown, {4, 2}), w = b.storage(), y = b.storage(Origin::kUnknown, {4, 2});
     const Tensor one = x.part(6, 1);
     const Values infinite = mask ? Values{.neg_inf = 1, .min = 0, .max = 0, .zero = 7} : Values{.pos_inf = 1};
@@ -139,7 +129,7 @@ TEST(Meant, InfinityWrittenIntoDataIsBornThere) {
 // h[h > 1] = inf within a module, then a sum: what the model computed has finite numbers beside it, a mask has none.
 TEST(Meant, InfinityWrittenIntoAResultIsBornThere) {
   for (const bool mask : {false, true}) {
-    Builder b;
+    TraceBuilder b;
     const Tensor h = b.storage(Origin::kUnknown, {4, 2}), y = b.storage();
     const Values infinite =
         mask ? Values{.neg_inf = 2, .min = 0, .max = 0, .zero = 6} : Values{.pos_inf = 2, .max = 0.7};

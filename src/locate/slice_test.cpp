@@ -19,19 +19,8 @@ using testing::Tensor;
 using testing::TraceBuilder;
 using testing::Values;
 
-struct Builder : TraceBuilder {
-  // out = name(in), values as stated.
-  OpId unary(const std::string& name, const Tensor& in, Values vin, const Tensor& out, Values vout) {
-    return op(name).in(in, vin).out(out, vout).end();
-  }
-  OpId binary(const std::string& name, const Tensor& a, Values va, const Tensor& b, Values vb, const Tensor& out,
-              Values vout) {
-    return op(name).in(a, va).in(b, vb, "other").out(out, vout).end();
-  }
-};
-
 TEST(Slice, LogOfZeroTimesZeroIsLogBirth) {
-  Builder b;
+  TraceBuilder b;
   const Tensor p = b.storage(), y = b.storage(), l = b.storage(), m = b.storage(),
                loss = b.storage(Origin::kUnknown, {1});
   const OpId log = b.unary("aten::log", p, {.min = 0, .max = 1, .zero = 1}, l, kMinusInfValue);
@@ -49,7 +38,7 @@ TEST(Slice, LogOfZeroTimesZeroIsLogBirth) {
 // As index_reduce_ does with "mean": its loop adds up into its own argument, then it calls div_ on that.
 TEST(Slice, KernelOwnsArgumentValuesItWritesAndRereads) {
   for (const bool comes_in : {true, false}) {
-    Builder b;
+    TraceBuilder b;
     const Tensor x = b.storage(), count = b.storage(), mean = b.storage(), pooled = b.storage(), loss = b.storage();
     const OpId zeros = b.op("aten::zeros").out(pooled, kClean).end();
     const OpId div = b.binary("aten::div", x, kClean, count, kClean, mean, comes_in ? kNanValue : kClean);
@@ -74,7 +63,7 @@ TEST(Slice, KernelOwnsArgumentValuesItWritesAndRereads) {
 
 // As abs does with complex numbers: its kernel resizes memory that was handed out without a byte, and writes it.
 TEST(Slice, WriteOfZeroBytesIsNoProgramData) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(), count = b.storage(), z = b.storage(), scratch = b.storage(), length = b.storage();
   const OpId div = b.binary("aten::div", x, kClean, count, kClean, z, kNanValue);
   {
@@ -92,7 +81,7 @@ TEST(Slice, WriteOfZeroBytesIsNoProgramData) {
 }
 
 TEST(Slice, EarlierBirthIsFirstUnrelatedOneIsAbsorbed) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(), u = b.storage(), a = b.storage(), c = b.storage(), loss = b.storage();
   const OpId unrelated = b.unary("aten::sqrt", x, kClean, u, kNanValue);
   const OpId first = b.unary("aten::log", x, kClean, a, kMinusInfValue);
@@ -108,7 +97,7 @@ TEST(Slice, EarlierBirthIsFirstUnrelatedOneIsAbsorbed) {
 }
 
 TEST(Slice, LossBirthPrecedesEarlierGradientBirths) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(), g = b.storage(), loss = b.storage();
   const OpId early = b.unary("aten::rsqrt", x, kClean, g, kInfValue);
   const OpId late = b.unary("aten::log", x, kClean, loss, kNanValue);
@@ -124,7 +113,7 @@ TEST(Slice, LossBirthPrecedesEarlierGradientBirths) {
 
 // where(h > 0, h, exp(h)): the forward Inf is dropped, the backward multiplies it by zero.
 TEST(Slice, ForwardValueHiddenByWhereIsBackwardBirth) {
-  Builder b;
+  TraceBuilder b;
   const Tensor h = b.storage(), c = b.storage(), e = b.storage(), w = b.storage(), loss = b.storage();
   const OpId exp = b.unary("aten::exp", h, kClean, e, kInfValue);
   const OpId where =
@@ -160,7 +149,7 @@ TEST(Slice, ForwardValueHiddenByWhereIsBackwardBirth) {
 
 // mean(h^2) overflows, its reciprocal root is 0. An infinity that where() skips is no such thing.
 TEST(Slice, ArithmeticOverflowsAreSeparateFromGuardedOnes) {
-  Builder b;
+  TraceBuilder b;
   const Tensor h = b.storage(), p = b.storage(), r = b.storage(), e = b.storage(), w = b.storage();
   const OpId pow = b.unary("aten::pow", h, kClean, p, kInfValue);
   b.unary("aten::rsqrt", p, kInfValue, r, {.min = 0, .max = 0, .zero = 4});
@@ -177,7 +166,7 @@ TEST(Slice, ArithmeticOverflowsAreSeparateFromGuardedOnes) {
 
 // Further down the gradient is bad already; other forward values that were hidden there add nothing.
 TEST(Slice, BadGradientIsFollowedUpstreamOnly) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(), a = b.storage(), c = b.storage(), d = b.storage();
   const OpId first = b.unary("aten::exp", x, kClean, a, kInfValue);
   const OpId second = b.unary("aten::reciprocal", x, kClean, c, kInfValue);
@@ -202,7 +191,7 @@ TEST(Slice, BadGradientIsFollowedUpstreamOnly) {
 }
 
 TEST(Slice, ForwardBirthOfBadLossExplainsGradients) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(), l = b.storage(), g = b.storage(), gx = b.storage();
   const OpId log = b.unary("aten::log", x, kClean, l, kNanValue);
   b.sink("loss", l, kNanValue);
@@ -217,7 +206,7 @@ TEST(Slice, ForwardBirthOfBadLossExplainsGradients) {
 }
 
 TEST(Slice, BackwardBirthFromFiniteValues) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(), s = b.storage(), g = b.storage(), gx = b.storage();
   const OpId sqrt = b.unary("aten::sqrt", x, {.min = 0, .max = 1, .zero = 1}, s, {.min = 0, .max = 1, .zero = 1});
   OpId node, div;
@@ -237,7 +226,7 @@ TEST(Slice, BackwardBirthFromFiniteValues) {
 
 // NaN labels: the loss selects them away, the backward multiplies by zero. What came in bad is the cause.
 TEST(Slice, BatchMaskedTooLateIsADataBirth) {
-  Builder b;
+  TraceBuilder b;
   const Tensor y = b.storage(Origin::kBatch), x = b.storage(), d = b.storage(), w = b.storage();
   const OpId sub = b.binary("aten::sub", x, kClean, y, kNanValue, d, kNanValue);
   const OpId where = b.op("aten::where").in(d, kNanValue).out(w).end();
@@ -258,7 +247,7 @@ TEST(Slice, BatchMaskedTooLateIsADataBirth) {
 }
 
 TEST(Slice, GradientAccumulationOverMicroBatches) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(), acc = b.storage(), g2 = b.storage();
   OpId div;
   {
@@ -281,7 +270,7 @@ TEST(Slice, GradientAccumulationOverMicroBatches) {
 }
 
 TEST(Slice, SinkSeesOnlyEarlierWrites) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(), g = b.storage();
   const OpId born = b.unary("aten::log", x, kClean, g, kNanValue);
   b.sink("gradient", g, kNanValue);
@@ -297,7 +286,7 @@ TEST(Slice, SinkSeesOnlyEarlierWrites) {
 }
 
 TEST(Slice, OptimizerBirthFromANanLearningRate) {
-  Builder b;
+  TraceBuilder b;
   const Tensor p = b.storage(Origin::kParameter), g = b.storage(Origin::kGradient);
   b.phase = Phase::kOptimizer;
   const OpId add =
@@ -310,7 +299,7 @@ TEST(Slice, OptimizerBirthFromANanLearningRate) {
 }
 
 TEST(Slice, InfiniteOptimizerCoefficientIsNoMask) {
-  Builder b;
+  TraceBuilder b;
   const Tensor p = b.storage(Origin::kParameter), g = b.storage(Origin::kGradient), u = b.storage();
   b.phase = Phase::kOptimizer;
   const OpId mul = b.op("aten::mul").in(g).number(INFINITY, "other").out(u, kInfValue).end();
@@ -325,7 +314,7 @@ TEST(Slice, StateDataAndCarriedGradientBirths) {
   for (const auto& [origin, kind] : {std::pair(Origin::kParameter, "state"), std::pair(Origin::kBuffer, "state"),
                                      std::pair(Origin::kOptimizerState, "state"), std::pair(Origin::kBatch, "data"),
                                      std::pair(Origin::kUnknown, "data"), std::pair(Origin::kGradient, "backward")}) {
-    Builder b;
+    TraceBuilder b;
     const Tensor x = b.storage(origin), t = x, y = b.storage();
     b.op("aten::t").in(x, kNanValue).out(t, kNanValue).view();
     OpId inner;
@@ -347,7 +336,7 @@ TEST(Slice, StateDataAndCarriedGradientBirths) {
 }
 
 TEST(Slice, WhatTheLoaderComputedIsData) {
-  Builder b;
+  TraceBuilder b;
   const Tensor raw = b.storage(), x = b.storage(Origin::kBatch), loss = b.storage();
   b.phase = Phase::kData;
   const OpId div = b.unary("aten::div", raw, kClean, x, kNanValue);
@@ -361,7 +350,7 @@ TEST(Slice, WhatTheLoaderComputedIsData) {
 }
 
 TEST(Slice, RowOfTheFirstBadElement) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(Origin::kUnknown, {8, 3}), y = b.storage(Origin::kUnknown, {8, 3});
   auto call = b.op("aten::log");
   call.in(x).out(y, kNanValue).end();
@@ -373,7 +362,7 @@ TEST(Slice, RowOfTheFirstBadElement) {
 }
 
 TEST(Slice, LongPathsAreCutInTheMiddle) {
-  Builder b;
+  TraceBuilder b;
   Tensor x = b.storage(), y = b.storage();
   const OpId born = b.unary("aten::log", x, kClean, y, kNanValue);
   OpId last = born;
@@ -393,7 +382,7 @@ TEST(Slice, LongPathsAreCutInTheMiddle) {
 
 // f = log(x); h = linear(f); the bad rows of h are masked, and linear's weight gradient reads the saved -Inf.
 TEST(Slice, HiddenSavedForwardValueIsBornAtMaker) {
-  Builder b;
+  TraceBuilder b;
   const Tensor x = b.storage(), f = b.storage(), h = b.storage(), m = b.storage(), g = b.storage(), gw = b.storage();
   const auto log = b.op("aten::log").in(x, kClean).out(f, kMinusInfValue).end();
   const auto addmm = b.op("aten::addmm").in(f, kMinusInfValue, "mat1").out(h, kNanValue).end();
@@ -412,7 +401,7 @@ TEST(Slice, HiddenSavedForwardValueIsBornAtMaker) {
 
 TEST(Slice, AnEmptyTraceAndOddOnesGiveNothing) {
   EXPECT_TRUE(locate(record::Trace{}).births.empty());
-  Builder b;
+  TraceBuilder b;
   b.sink("loss", Tensor{kNone}, kNanValue);   // no readable memory
   b.sink("loss", Tensor{12'345}, kNanValue);  // a storage that is not listed
   const Tensor x = b.storage();

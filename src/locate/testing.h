@@ -124,6 +124,14 @@ class TraceBuilder {
 
   Call op(std::string name) { return begin(std::move(name), false); }
   Call node(std::string name) { return begin(std::move(name), true); }
+  // out = name(in), values as stated.
+  record::OpId unary(std::string name, const Tensor& in, Values of_in, const Tensor& out, Values of_out) {
+    return op(std::move(name)).in(in, of_in).out(out, of_out).end();
+  }
+  record::OpId binary(std::string name, const Tensor& a, Values of_a, const Tensor& b, Values of_b, const Tensor& out,
+                      Values of_out) {
+    return op(std::move(name)).in(a, of_a).in(b, of_b, "other").out(out, of_out).end();
+  }
 
   void sink(std::string kind, const Tensor& t, Values v) {
     trace.sinks.push_back({kind, kind, use_of(t, v, ""), ends_ + 1, 0});

@@ -189,37 +189,45 @@ constexpr const char* kOtherNumber =
     "divide by another number: the 0 is one that Python gives this line, as a constant or as a count that is 0 here "
     "(then max(n, 1))";
 
-constexpr const char *kReplace = "put another number in the place of ", *kClamp = "clamp the denominator";
+using Way = Advice::Way;
 
 // What to do about it depends on what the denominator is. replaces: the first change that is tried puts another number
 // in the place of the zeros, instead of a clamp.
-std::string fix_for(const std::string& what, const Point& point, bool replaces, bool iterates) {
+Advice fix_for(const std::string& what, const Point& point, bool replaces, bool iterates) {
   if (what.find("which is all zero") != std::string::npos)
-    return "give the weight small random numbers instead of zeros (nn.init): of zeros there is no direction to "
-           "normalise";
+    return {
+        "give the weight small random numbers instead of zeros (nn.init): of zeros there is no direction to normalise"};
   if (what.find("its own norm") != std::string::npos)
-    return "give that part of the weight small random numbers instead of zeros (nn.init): such a normalisation divides "
-           "by the norm "
-           "without an epsilon; in one of your own, clamp the norm";
-  if (what.find("near 0 is 1") != std::string::npos) return "torch.expm1(x) in the place of exp(x) - 1";
-  if (what.find("norm of") != std::string::npos) return "F.normalize, or an epsilon added to the norm";
+    return {
+        "give that part of the weight small random numbers instead of zeros (nn.init): such a normalisation divides "
+        "by the norm without an epsilon; in one of your own, clamp the norm"};
+  if (what.find("near 0 is 1") != std::string::npos)
+    return {.text = "torch.expm1(x) in the place of exp(x) - 1", .way = Way::kNoEdit};
+  if (what.find("norm of") != std::string::npos) return {"F.normalize, or an epsilon added to the norm"};
   if (what.find("spread") != std::string::npos && point.arg.empty())
-    return "give the normalisation an epsilon (eps=1e-5): it has none that counts";
-  if (what.find("spread") != std::string::npos) return "add an epsilon to the variance, e.g. (var + eps).sqrt()";
+    return {"give the normalisation an epsilon (eps=1e-5): it has none that counts"};
+  if (what.find("spread") != std::string::npos) return {"add an epsilon to the variance, e.g. (var + eps).sqrt()"};
   if (what.find("a mask leaves") != std::string::npos)
-    return "clamp the denominator; or, not tried here, leave at least one element unmasked";
+    return {"clamp the denominator; or, not tried here, leave at least one element unmasked", Way::kClamp};
   if (what.find("over nothing") != std::string::npos || is_integral(point.operand))
-    return "clamp the denominator, .clamp(min=1) for a count; or, not tried here, skip the groups for which nothing is "
-           "selected";
-  if (replaces)
-    return std::string(kReplace) +
-           (point.operand.numel() <= 1 ? "a denominator that is zero" : "the zeros of the denominator") +
-           ", torch.where(d == 0, 1, d), and choose what the quotient is there";
+    return {
+        "clamp the denominator, .clamp(min=1) for a count; or, not tried here, skip the groups for which nothing is "
+        "selected",
+        Way::kClamp};
+  if (replaces) {
+    const std::string zeros =
+        point.operand.numel() <= 1 ? "a denominator that is zero" : "the zeros of the denominator";
+    const std::string text = "put another number in the place of " + zeros +
+                             ", torch.where(d == 0, 1, d), and choose what the quotient is there";
+    return {.text = text, .way = Way::kReplace};
+  }
   if (iterates)
-    return "leave the loop where the denominator has become zero, before this line; or clamp each denominator in it "
-           "above zero";
-  return point.operand.numel() <= 1 ? "clamp the denominator above zero; or, not tried here, skip such a batch"
-                                    : "clamp the denominator above zero; or, not tried here, add an epsilon to it";
+    return {
+        "leave the loop where the denominator has become zero, before this line; or clamp each denominator in it "
+        "above zero"};
+  return {point.operand.numel() <= 1 ? "clamp the denominator above zero; or, not tried here, skip such a batch"
+                                     : "clamp the denominator above zero; or, not tried here, add an epsilon to it",
+          Way::kClamp};
 }
 
 // The rows of the birth are those of its output: they are reported only where the denominator has the same.
@@ -261,12 +269,12 @@ class DivisionByZero : public Rule {
     if (iteration) text += "; it is computed from what this line gave before in the same step";
     text += hidden_by(s);
     const bool replaces = !is_integral(point->operand) && !(zero_over_zero && point->operand.min() >= 0);
-    std::string fix = number ? kOtherNumber : fix_for(what, *point, replaces, iteration);
+    Advice fix = number ? Advice{kOtherNumber} : fix_for(what, *point, replaces, iteration);
     if (!number && (s.birth.absorbed_by != record::kNone || s.backward))
-      fix += "; a mask after the division does not protect the gradient";
-    Finding result = finding(s, "division-by-zero", kScorePoint, text, fix);
+      fix.text += "; a mask after the division does not protect the gradient";
+    Finding result = finding(s, "division-by-zero", kScorePoint, text, fix.text);
     // What it divides by is made inside it, or comes out otherwise where it is written otherwise.
-    result.fix_is_no_edit = point->arg.empty() || fix.starts_with("torch.expm1");
+    result.fix_is_no_edit = point->arg.empty() || fix.way == Way::kNoEdit;
     Probe probe(s, s.culprit);
     if (!point->arg.empty()) probe.zeros_replaced(point->arg);
     probe.in_float64(false);
@@ -279,11 +287,11 @@ class DivisionByZero : public Rule {
       edits.at_least(point->arg, 1).named_by_rule().replaced(point->arg, 0, 1);
     else if (counts(s, *point))
       edits.at_least(point->arg, 1).named_by_rule().above(point->arg, 0).replaced(point->arg, 0, 1);
-    else if (replaces && fix.starts_with(kReplace))
+    else if (fix.way == Way::kReplace)
       edits.replaced(point->arg, 0, 1).named_by_rule().above(point->arg, 0);
     else if (replaces)
       edits.replaced(point->arg, 0, 1).above(point->arg, 0);
-    else if (fix.starts_with(kClamp))
+    else if (fix.way == Way::kClamp)
       edits.above(point->arg, 0).named_by_rule().replaced(point->arg, 0, 1);
     else
       edits.above(point->arg, 0).replaced(point->arg, 0, 1);

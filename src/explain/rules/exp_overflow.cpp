@@ -83,10 +83,7 @@ class ExpOverflow : public Rule {
         .at_most("self", std::floor(edge / 2))
         .at_most("self", std::floor(edge / 4))
         .named_by_rule();
-    if (const record::OpId sum = sum_of_softmax(s.trace, s.culprit); sum != record::kNone)
-      edits.less_maximum("self", dims_of(s.trace.ops[sum])).advised(kSoftmaxAdvice);
-    if (const LogOfSum of = log_of_sum(s.trace, s.culprit); of.log != record::kNone)
-      edits.less_maximum("self", dims_of(s.trace.ops[of.sum]), of.log).advised(kLogsumexpAdvice);
+    add_less_maximum(edits, s.trace, s.culprit);
     edits.into(result);
     return result;
   }

@@ -39,20 +39,24 @@ std::string how(const Scene& s, const Point& point) {
 // logit has two ends: one that is clamped at 0 alone is still infinite at 1.
 bool is_logit(const Scene& s) { return one_of(plain_name(s.first->name), {"logit", "special_logit"}); }
 
-std::string fix_for(const Scene& s, const Point& point, const std::string& cause) {
+Advice fix_for(const Scene& s, const Point& point, const std::string& cause) {
   std::string fix;
+  Advice::Way way = Advice::Way::kOther;
   if (is_logit(s))
     fix = "clamp the argument into (0, 1), as torch.logit(p, eps=1e-6) does" +
           std::string(cause.find("sigmoid") == std::string::npos
                           ? ""
                           : "; or, not tried here, take what the sigmoid was given: that is its logit");
-  else if (cause.find("softmax") != std::string::npos)
+  else if (cause.find("softmax") != std::string::npos) {
     fix = "F.log_softmax(logits, dim), or F.cross_entropy on the logits";
-  else if (cause.find("sigmoid") != std::string::npos)
+    way = Advice::Way::kNoEdit;
+  } else if (cause.find("sigmoid") != std::string::npos) {
     fix = "F.binary_cross_entropy_with_logits on the logits, or F.logsigmoid";
-  else if (cause.find("near 0 is 1") != std::string::npos)
+    way = Advice::Way::kNoEdit;
+  } else if (cause.find("near 0 is 1") != std::string::npos) {
     fix = "torch.expm1(x) in the place of exp(x) - 1";
-  else if (point.edge < 0)
+    way = Advice::Way::kNoEdit;
+  } else if (point.edge < 0)
     fix = "clamp the argument of log1p above -1";
   else if (point.arg == "other")
     fix = "clamp what " + plain_name(s.first->name) + " takes the logarithm of, its second argument, above zero";
@@ -60,7 +64,7 @@ std::string fix_for(const Scene& s, const Point& point, const std::string& cause
     fix = "clamp(min=" + figure(in_two_digits(safe_floor(point.operand.dtype()))) + ") before the logarithm";
   if (s.birth.absorbed_by != record::kNone || s.backward)
     fix += "; where zeros are masked out, put a harmless value in with torch.where before the logarithm as well";
-  return fix;
+  return {fix, way};
 }
 
 // Where -Inf is harmless by itself, as before a softmax, what it becomes NaN in: the first on the path that reads
@@ -125,8 +129,9 @@ class LogOfZero : public Rule {
                              : point->edge == 0 ? counted(point->operand.zeros(), "zero") + " in " + point->arg
                                                 : point->arg + " is " + figure(point->edge);
     text += " (" + what + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + turned_to_nan(s) + hidden_by(s);
-    Finding result = finding(s, "log-of-zero", kScorePoint, text, fix_for(s, *point, cause));
-    result.fix_is_no_edit = result.fix_text.starts_with("F.") || result.fix_text.starts_with("torch.expm1");
+    const Advice fix = fix_for(s, *point, cause);
+    Finding result = finding(s, "log-of-zero", kScorePoint, text, fix.text);
+    result.fix_is_no_edit = fix.way == Advice::Way::kNoEdit;
     Probe probe(s, s.culprit);
     if (is_logit(s)) {
       Variant inside;

@@ -51,15 +51,15 @@ class Underflow : public Rule {
                                              : ", and was then divided by";
     text += hidden_by(s);
     const bool exponential = one_of(name, {"exp", "exp2"});
-    const LogOfSum of_log = name == "exp" && !s.backward ? log_of_sum(s.trace, origin.op) : LogOfSum{};
-    const record::OpId sum = name == "exp" && !s.backward ? sum_of_softmax(s.trace, origin.op) : record::kNone;
+    const bool is_forward_exp = name == "exp" && !s.backward;
+    const bool is_softmax = is_forward_exp && sum_of_softmax(s.trace, origin.op) != record::kNone;
     std::string fix =
         lost ? "clamp it above zero; or, not tried here, an epsilon that the format can hold"
         : name == "exp" && plain_name(s.first->name) == "log" &&
                 producer(s.trace, s.culprit, *point->operand.tensor) == origin.op
             ? "the log of an exponential is its exponent: remove both"
         : exponential && point->kind == PointKind::kLog ? "stay in the log domain: torch.logsumexp of the exponents"
-        : sum != record::kNone                          ? "torch.softmax(x, dim), which subtracts the maximum first"
+        : is_softmax                                    ? "torch.softmax(x, dim), which subtracts the maximum first"
         : exponential ? "stay in the log domain (exp(0.5 * x) for sqrt(exp(x)), log-domain scaling), or a larger floor"
                       : "compute in the log domain or float64, or clamp away from zero";
     Finding result = finding(s, "underflow", kScorePoint + 20, text, fix);
@@ -83,13 +83,11 @@ class Underflow : public Rule {
     else  // a floor keeps the direction of what was lost; another number in its place does not
       edits.above(point->arg, 0).replaced(point->arg, 0, 1);
     edits.into(result);
-    if (of_log.log == s.culprit)
-      Edits(s, origin.op)
-          .less_maximum("self", dims_of(s.trace.ops[of_log.sum]), of_log.log)
-          .advised(kLogsumexpAdvice)
-          .into(result);
-    if (sum != record::kNone)
-      Edits(s, origin.op).less_maximum("self", dims_of(s.trace.ops[sum])).advised(kSoftmaxAdvice).into(result);
+    if (is_forward_exp) {
+      Edits of_exp(s, origin.op);
+      add_less_maximum(of_exp, s.trace, origin.op);
+      of_exp.into(result);
+    }
     return result;
   }
 };
