@@ -307,25 +307,56 @@ void also_at_other_births(Finding& finding, const Evidence& evidence) {
   finding.edits.insert(finding.edits.end(), widened.begin(), widened.end());
 }
 
+namespace {
+
+struct Reader {
+  record::OpId call;
+  std::string arg;
+};
+
+bool of_same_values(const sense::Health& a, const sense::Health& b) {
+  const auto same = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  return a.non_finite() == b.non_finite() && a.zero == b.zero && same(a.min, b.min) && same(a.max, b.max) &&
+         same(a.sum_sq, b.sum_sq);
+}
+
+// The other calls that read what `known` read in `arg` of the first of them, before anything is written there.
+std::vector<Reader> other_readers(const record::Trace& trace, const std::vector<record::OpId>& known,
+                                  const std::string& arg) {
+  std::vector<Reader> readers;
+  if (known.empty() || known.front() >= trace.ops.size()) return readers;
+  const record::Op& first = trace.ops[known.front()];
+  const auto* read = operand(first, arg, first.inputs.size()).tensor;
+  if (!read || read->storage == kNone) return readers;
+  for (record::OpId id = 0; id < trace.ops.size(); ++id) {
+    const record::Op& op = trace.ops[id];
+    if (op.is_node || op.is_view || op.phase != first.phase || op.node != first.node) continue;
+    // Of a call and its parts the call is enough.
+    const auto is = [&](record::OpId other) { return std::ranges::find(known, other) != known.end(); };
+    if (is(id) ||
+        (op.parent < id && (is(op.parent) || std::ranges::find(readers, op.parent, &Reader::call) != readers.end())))
+      continue;
+    for (const auto& use : op.inputs) {
+      if (use.storage != read->storage || use.begin != read->begin || use.end != read->end || use.written ||
+          use.arg.empty() || !of_same_values(use.health, read->health))
+        continue;
+      readers.push_back({id, use.arg});
+      break;
+    }
+  }
+  return readers;
+}
+
+}  // namespace
+
 void also_where_it_is_read_again(Finding& finding, const Evidence& evidence) {
   if (finding.edits.empty() || finding.edits.front().ops.empty() || finding.edits.front().arg.empty()) return;
   const record::Trace& trace = evidence.trace;
   const std::string arg = finding.edits.front().arg;
   const std::vector<record::OpId> known = finding.edits.front().ops;
-  if (known.front() >= trace.ops.size()) return;
-  const record::Op& first = trace.ops[known.front()];
-  const auto* read = operand(first, arg, first.inputs.size()).tensor;
-  if (!read) return;
   std::vector<record::OpId> more;
-  for (record::OpId id = 0; id < trace.ops.size(); ++id) {
-    const record::Op& op = trace.ops[id];
-    if (op.is_node || op.name != first.name || op.phase != first.phase || op.node != first.node) continue;
-    const auto* other = operand(op, arg, op.inputs.size()).tensor;
-    if (!other || other->storage != read->storage || other->begin != read->begin || other->end != read->end) continue;
-    const sense::Health &a = other->health, &b = read->health;  // nothing was written to it between the two
-    if (a.zero != b.zero || a.min != b.min || a.max != b.max || a.sum_sq != b.sum_sq) continue;
-    if (std::ranges::find(known, id) == known.end()) more.push_back(id);
-  }
+  for (const Reader& reader : other_readers(trace, known, arg))
+    if (reader.arg == arg && trace.ops[reader.call].name == trace.ops[known.front()].name) more.push_back(reader.call);
   if (more.empty()) return;
   std::vector<Edit> widened = finding.edits;
   std::erase_if(widened, [&](const Edit& edit) { return edit.arg != arg || !edit.args.empty() || edit.ops != known; });
@@ -345,28 +376,15 @@ void also_at_other_readers(Finding& finding, const Evidence& evidence) {
   };
   const auto filled = std::ranges::find_if(finding.edits, fills);
   if (filled == finding.edits.end() || filled->ops.empty() || filled->ops.front() >= trace.ops.size()) return;
-  const record::Op& first = trace.ops[filled->ops.front()];
-  const auto* read = operand(first, filled->arg, first.inputs.size()).tensor;
-  if (!read || read->storage == kNone || first.phase != record::Phase::kForward) return;
+  if (trace.ops[filled->ops.front()].phase != record::Phase::kForward) return;
+  const std::vector<Reader> readers = other_readers(trace, filled->ops, filled->arg);
+  if (readers.empty()) return;
   Edit edit = *filled;
   edit.args.assign(edit.ops.size(), edit.arg);
-  for (record::OpId id = 0; id < trace.ops.size(); ++id) {
-    const record::Op& op = trace.ops[id];
-    if (op.is_node || op.is_view || op.phase != first.phase || std::ranges::find(edit.ops, id) != edit.ops.end())
-      continue;
-    for (const auto& use : op.inputs) {
-      if (use.storage != read->storage || use.begin != read->begin || use.end != read->end || use.written ||
-          use.arg.empty() || use.health.non_finite() != read->health.non_finite())
-        continue;
-      // Of a call and its parts the call is enough.
-      const bool is_part = op.parent < id && std::ranges::find(edit.ops, op.parent) != edit.ops.end();
-      if (is_part) break;
-      edit.ops.push_back(id);
-      edit.args.push_back(use.arg);
-      break;
-    }
+  for (const Reader& reader : readers) {
+    edit.ops.push_back(reader.call);
+    edit.args.push_back(reader.arg);
   }
-  if (edit.ops.size() == filled->ops.size()) return;
   edit.text += ", at every call that reads the same";
   edit.also = ", at each line that reads it so" + lines_of(trace, edit.ops);
   edit.code.clear();  // of several calls

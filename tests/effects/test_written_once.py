@@ -2,7 +2,6 @@
 own."""
 
 import http.server
-import os
 import sqlite3
 import subprocess
 import sys
