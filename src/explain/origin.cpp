@@ -88,6 +88,13 @@ struct Step {
 
 Step through(const TensorUse* next, double edge, EdgeKind otherwise) { return {next, edge, otherwise, 0}; }
 
+// A number that is not the edge, and that the format rounds to it.
+bool rounds_to(double number, double edge, sense::DType dtype) {
+  if (number == edge || edge == 0 || dtype == sense::DType::kOther) return false;
+  const double spacing = sense::info(dtype).epsilon * std::fabs(edge) * (std::fabs(number) < std::fabs(edge) ? 0.5 : 1);
+  return std::fabs(number - edge) <= spacing / 2;
+}
+
 Step step_sum(const Trace& trace, const Op& op, const std::string& name, double edge) {
   const Operand self = operand(op, "self", 0), other = operand(op, "other", 1);
   const auto number = constant(trace, other);
@@ -99,8 +106,14 @@ Step step_sum(const Trace& trace, const Op& op, const std::string& name, double 
     const Operand& variable = left ? other : self;
     const Operand& fixed = left ? self : other;
     const double value = constant(trace, fixed).value_or(1);  // integers do not show: 1 is what is subtracted from
+    if (is_constant(trace, fixed) && rounds_to(value, std::copysign(1, value), result_dtype(op)))
+      return {nullptr, std::copysign(1, value), EdgeKind::kNumberIsEdge, value};
     if (is_constant(trace, fixed) && std::fabs(value) == 1 && variable.tensor && has(*variable.tensor, value))
       return through(variable.tensor, value, EdgeKind::kCancelled);
+  }
+  if (edge != 0 && number && name != "rsub" && self.has(edge)) {  // x - 1e-9 is 1 where x is 1
+    const double sum = edge + (name == "sub" ? -*number : *number);
+    if (rounds_to(sum, edge, result_dtype(op))) return {nullptr, edge, EdgeKind::kNumberIsEdge, sum};
   }
   const bool all_zero = self.zeros() > 0 && (!other || other.zeros() > 0);
   return through(edge == 0 && all_zero ? self.tensor : nullptr, 0, edge == 0 ? EdgeKind::kCancelled : EdgeKind::kGiven);
@@ -157,21 +170,26 @@ Step step_back(const Trace& trace, OpId id, double edge) {
   if (name == "neg") return through(richest(trace, id, -edge), -edge, EdgeKind::kGiven);
   if (one_of(name, {"clamp", "clamp_min", "clamp_max", "clip", "hardtanh"})) {
     // A bound beside the edge lets nothing reach it, whatever comes in, unless the format rounds it there.
+    const EdgeKind lost = edge == 0 ? EdgeKind::kEpsilonLost : EdgeKind::kNumberIsEdge;
     for (const auto& [bound, side] : {std::pair("min", 1.0), std::pair("max", -1.0)}) {
       const auto number = constant(trace, operand(op, bound, 9));
       if (number && side * (*number - edge) > 0 && std::fabs(*number - edge) < 1e-2)
-        return {nullptr, 0, EdgeKind::kEpsilonLost, *number};
+        return {nullptr, edge, lost, *number};
     }
     if (const auto* next = richest(trace, id, edge)) return through(next, edge, EdgeKind::kGiven);
     for (const char* bound : {"min", "max"}) {
       const auto number = constant(trace, operand(op, bound, 9));
-      if (number && *number != edge && std::fabs(*number - edge) < 1e-2)
-        return {nullptr, 0, EdgeKind::kEpsilonLost, *number};
+      if (number && *number != edge && std::fabs(*number - edge) < 1e-2) return {nullptr, edge, lost, *number};
     }
     return {};
   }
   if (one_of(name, {"add", "sub", "rsub"})) return step_sum(trace, op, name, edge);
-  if (edge != 0) return {};
+  if (edge != 0) {
+    const auto factor = name == "mul" ? constant(trace, operand(op, "other", 1)) : std::nullopt;
+    if (factor && self.has(edge) && rounds_to(*factor, 1, result_dtype(op)))
+      return {nullptr, 1, EdgeKind::kNumberIsEdge, *factor};
+    return {};
+  }
   if (name == "mul" && times_nothing(trace, op)) return {};
   if (name == "mul" && times_integers(op)) return through(richest(trace, id, 0), 0, EdgeKind::kGiven);
   if (one_of(name, {"mul", "pow", "square", "prod", "cumprod", "addcmul", "float_power"}))
@@ -369,12 +387,26 @@ EdgeOrigin edge_origin(const Trace& trace, OpId reader, const TensorUse& use, do
       const bool probability = step.kind == EdgeKind::kUnderflow && (over_own_sum || of_log_probability(trace, made));
       origin.kind = probability ? EdgeKind::kSaturated : step.kind;
       origin.epsilon = step.epsilon;
-      origin.edge = edge;
+      origin.edge = step.kind == EdgeKind::kNumberIsEdge ? step.edge : edge;
       return origin;
     }
     at = step.next, edge = step.edge, reader = made;
   }
   return {};
+}
+
+std::string rounded_number(const Trace& trace, const EdgeOrigin& origin) {
+  const double beside = origin.epsilon - origin.edge;
+  return figure(origin.edge) + (beside < 0 ? " - " : " + ") + figure(std::fabs(beside)) + " is " + figure(origin.edge) +
+         " in " + dtype_name(result_dtype(trace.ops[origin.op]));
+}
+
+std::string distinct_number(const Trace& trace, const EdgeOrigin& origin) {
+  const sense::DType dtype = result_dtype(trace.ops[origin.op]);
+  double beside = 1e-6;
+  while (beside < 4 * sense::info(dtype).epsilon) beside *= 10;
+  return "a number that " + dtype_name(dtype) + " can tell from " + figure(origin.edge) + ", such as " +
+         figure(origin.edge) + (origin.epsilon < origin.edge ? " - " : " + ") + figure(beside);
 }
 
 }  // namespace finitude::explain

@@ -1,6 +1,7 @@
 // Where a value came from: back through the trace from an op's input to the op that made it what it is.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,21 +33,26 @@ BadOrigin bad_origin(const record::Trace& trace, record::OpId reader, const reco
 
 // How an exact 0 (or an exact 1 or -1, one step from a 0) came to be.
 enum class EdgeKind {
-  kGiven,        // data, a parameter, a mask, a count, a relu: a zero like any other number
-  kUnderflow,    // finite non-zero inputs whose result is below the range: exp, products, powers, a cast
-  kSaturated,    // a function that ends at the edge: softmax, sigmoid, tanh, exponentials over their sum
-  kCancelled,    // a difference of equal numbers
-  kEpsilonLost,  // 0 + epsilon, where the epsilon rounds to 0 in the format
-  kRounded,      // exp of a number so near to 0 that the format has no number between it and 1
+  kGiven,         // data, a parameter, a mask, a count, a relu: a zero like any other number
+  kUnderflow,     // finite non-zero inputs whose result is below the range: exp, products, powers, a cast
+  kSaturated,     // a function that ends at the edge: softmax, sigmoid, tanh, exponentials over their sum
+  kCancelled,     // a difference of equal numbers
+  kEpsilonLost,   // 0 + epsilon, where the epsilon rounds to 0 in the format
+  kRounded,       // exp of a number so near to 0 that the format has no number between it and 1
+  kNumberIsEdge,  // a number of the program beside the edge, which the format rounds to it: clamp(max=1 - 1e-9)
 };
 struct EdgeOrigin {
   EdgeKind kind = EdgeKind::kGiven;
   record::OpId op = record::kNone;
   bool half = false;   // the op's result is in half precision
-  double epsilon = 0;  // kEpsilonLost
+  double epsilon = 0;  // kEpsilonLost, kNumberIsEdge: the number
   double edge = 0;     // that the op itself gives: 1 where 1 - sigmoid is 0
 };
 EdgeOrigin edge_origin(const record::Trace& trace, record::OpId reader, const record::TensorUse& use, double edge);
+// Of kNumberIsEdge: "1 - 1e-09 is 1 in float32".
+std::string rounded_number(const record::Trace& trace, const EdgeOrigin& origin);
+// What to do about that: "a number that float32 can tell from 1, such as 1 - 1e-06".
+std::string distinct_number(const record::Trace& trace, const EdgeOrigin& origin);
 
 // One call on the way back from a zero: it read zeros in `from`, or, where that is null, made them itself.
 struct ZeroLink {

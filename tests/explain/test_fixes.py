@@ -69,6 +69,8 @@ VERIFIED = {
     "loss = sum(part.sqrt().mean() for part in h)",
     "a quotient that broadcasts": "h = layer(x) * x\nn = (h * h).sum(1, keepdim=True)\nloss = (h / "
     "n).sum(1).pow(2).mean()",
+    "cosh of large numbers of both signs": "h = layer(x) + 1000 * (x.sum(1, keepdim=True) == 0) * "
+    "torch.tensor([1, -1, 1, -1, 1, -1])\nloss = h.cosh().log().mean()",
 }
 
 

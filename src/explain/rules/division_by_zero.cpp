@@ -67,8 +67,9 @@ std::string what_is_zero(const Scene& s, const Point& point) {
     return point.operand.has_inf() ? ": a spread of zero" : ": the norm of a zero vector";
   const record::OpId made = maker_of_zeros(s, s.culprit, *point.operand.tensor);
   if (made == record::kNone) return {};
-  if (edge_origin(s.trace, s.culprit, *point.operand.tensor, point.edge).kind == EdgeKind::kRounded)
-    return ": exp of a number near 0 is 1 in " + dtype_name(point.operand.dtype());
+  const EdgeOrigin origin = edge_origin(s.trace, s.culprit, *point.operand.tensor, point.edge);
+  if (origin.kind == EdgeKind::kNumberIsEdge) return ": " + rounded_number(s.trace, origin);
+  if (origin.kind == EdgeKind::kRounded) return ": exp of a number near 0 is 1 in " + dtype_name(point.operand.dtype());
   const std::string name = plain_name(s.trace.ops[made].name);
   if (one_of(name, {"div", "true_divide", "reciprocal"})) {
     const Operand divisor = operand(s.trace.ops[made], name == "reciprocal" ? "self" : "other", name != "reciprocal");

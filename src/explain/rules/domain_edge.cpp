@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "explain/edits.h"
+#include "explain/origin.h"
 #include "explain/probe.h"
 #include "explain/rules/rules.h"
 #include "explain/singular.h"
@@ -79,6 +80,16 @@ void leave_out(Edits& edits, Finding* finding) {
   edits.into(*finding);
 }
 
+// Where a bound was to keep the argument from the edge: ", as 1 - 1e-09 is 1 in float32"; else empty.
+std::string why_at_edge(const Scene& s, record::OpId call, const Operand& x) {
+  for (const double edge : {1.0, -1.0}) {
+    if (!x.tensor || !x.has(edge)) continue;
+    const EdgeOrigin origin = edge_origin(s.trace, call, *x.tensor, edge);
+    if (origin.kind == EdgeKind::kNumberIsEdge) return ", as " + rounded_number(s.trace, origin);
+  }
+  return {};
+}
+
 std::optional<Finding> value_at_edge(const Scene& s) {
   const std::string op = plain_name(s.first->name);
   const Operand x = operand(*s.first, "self", 0);
@@ -86,12 +97,13 @@ std::optional<Finding> value_at_edge(const Scene& s) {
   if (!bad || !x || (bad->health.inf() == 0 && !is_gamma(op))) return std::nullopt;
   const auto edge = pole_of(op, x);
   if (!edge) return std::nullopt;
-  Finding result = finding(s, "domain-edge", kScorePoint,
-                           op + " at " +
-                               (edge->is_known ? figure(edge->at) + ", the edge of its domain"
-                                               : "a negative whole number, where it has a pole") +
-                               at_rows(s.birth) + hidden_by(s),
-                           edge->fix);
+  Finding result =
+      finding(s, "domain-edge", kScorePoint,
+              op + " at " +
+                  (edge->is_known ? figure(edge->at) + ", the edge of its domain" + why_at_edge(s, s.culprit, x)
+                                  : "a negative whole number, where it has a pole") +
+                  at_rows(s.birth) + hidden_by(s),
+              edge->fix);
   Probe probe(s, s.culprit);
   Variant inside;
   inside.clamp_arg = "self";
@@ -163,7 +175,8 @@ class DomainEdge : public Rule {
         (higher.empty() ? "the derivative of " + (s.forward ? plain_name(s.forward->name) : lowered(node)) : higher) +
         where_it_fails(s.forward ? plain_name(s.forward->name) : node);
     if (x)
-      text += ": its argument has " + value_at_fault(plain_name(s.forward->name), x);
+      text +=
+          ": its argument has " + value_at_fault(plain_name(s.forward->name), x) + why_at_edge(s, s.birth.forward, x);
     else if (point)
       text += ": " + counted(point->operand.zeros(), "zero") + " in the denominator of " + s.op->name;
     text += at_rows(s.birth) + hidden_by(s) + "; the forward value is finite, the gradient is not";

@@ -39,6 +39,8 @@ std::string other_way(const Scene& s) {
     if (name == "reciprocal" || (name == "div" && adds_one))
       return "; or, not tried here, torch.sigmoid in the place of 1 / (1 + exp(-x))";
     if (one_of(name, {"sum", "div"})) return of_sum(s);
+    if (name == "log" && plain_name(s.first->name) == "cosh")
+      return "; or, not tried here, x.abs() + F.softplus(-2 * x.abs()) - math.log(2) in the place of log(cosh(x))";
     if (name == "sub") {
       subtracts_one = true;
       continue;
@@ -79,10 +81,13 @@ class ExpOverflow : public Rule {
     // What is computed of it next may need room as well: a sum, a product.
     const double inside = std::floor(edge * 10) / 10 < edge ? std::floor(edge * 10) / 10 : edge - 0.1;
     Edits edits(s);
-    edits.at_most("self", inside)
-        .at_most("self", std::floor(edge / 2))
-        .at_most("self", std::floor(edge / 4))
-        .named_by_rule();
+    for (const double bound : {inside, std::floor(edge / 2), std::floor(edge / 4)}) {
+      if (one_of(op, {"cosh", "sinh"}))
+        edits.between("self", -bound, bound);
+      else
+        edits.at_most("self", bound);
+    }
+    edits.named_by_rule();
     add_less_maximum(edits, s.trace, s.culprit);
     edits.into(result);
     return result;

@@ -42,16 +42,18 @@ class HalfPrecisionUnderflow : public Rule {
       return std::nullopt;
     const record::Op& made = s.trace.ops[origin.op];
     const std::string type = dtype_name(result_dtype(made));
-    const bool lost = origin.kind == EdgeKind::kEpsilonLost;
-    std::string text = lost
-                           ? "the epsilon " + figure(origin.epsilon) + " is lost to rounding in " + type
+    const bool lost = origin.kind == EdgeKind::kEpsilonLost, rounds = origin.kind == EdgeKind::kNumberIsEdge;
+    std::string text = lost ? "the epsilon " + figure(origin.epsilon) + " is lost to rounding in " + type
+                       : rounds
+                           ? rounded_number(s.trace, origin)
                            : plain_name(made.name) + " in " + type + " rounds to exactly " + figure(origin.edge) +
                                  (origin.edge == point->edge ? "" : ", from which " + figure(point->edge) + " is made");
     text += std::string(point->kind == PointKind::kLog ? ", and its log was taken" : ", and was then divided by") +
             " (" + counted(point->operand.zeros(), "zero") + " in " + point->arg + ")" +
             (s.culprit == s.birth.op ? at_rows(s.birth) : "") + hidden_by(s);
-    const std::string other =
-        lost ? epsilon_for(*point, result_dtype(made)) : "log_softmax or logsigmoid on the logits";
+    const std::string other = lost     ? epsilon_for(*point, result_dtype(made))
+                              : rounds ? distinct_number(s.trace, origin)
+                                       : "log_softmax or logsigmoid on the logits";
     Finding result = finding(s, "half-precision-underflow", kScoreSetting + 30, text,
                              in_float32(*s.first) + "; or, not tried here, " + other);
     Probe probe(s, s.culprit);

@@ -9,9 +9,7 @@ namespace finitude::explain {
 namespace {
 
 // How the zero came about, for the reader; the split against `underflow` is that rule's business.
-std::string how(const Scene& s, const Point& point) {
-  if (!point.operand.tensor) return {};
-  const EdgeOrigin origin = edge_origin(s.trace, s.culprit, *point.operand.tensor, point.edge);
+std::string how(const Scene& s, const EdgeOrigin& origin) {
   if (origin.op == record::kNone) return {};
   const record::Op& made = s.trace.ops[origin.op];
   const std::string name = plain_name(made.name), type = dtype_name(result_dtype(made));
@@ -30,6 +28,8 @@ std::string how(const Scene& s, const Point& point) {
       return ": " + figure(origin.epsilon) + " is lost to rounding in " + type;
     case EdgeKind::kRounded:
       return ": " + name + " of a number near 0 is 1 in " + type;
+    case EdgeKind::kNumberIsEdge:
+      return ": " + rounded_number(s.trace, origin);
     case EdgeKind::kGiven:
       return {};
   }
@@ -122,14 +122,17 @@ class LogOfZero : public Rule {
     if (!point || point->kind != PointKind::kLog) return std::nullopt;
     const auto* bad = bad_output(*s.first);
     if (!bad || bad->health.inf() == 0) return std::nullopt;
-    const std::string cause = how(s, *point);
+    const EdgeOrigin origin =
+        point->operand.tensor ? edge_origin(s.trace, s.culprit, *point->operand.tensor, point->edge) : EdgeOrigin{};
+    const std::string cause = how(s, origin);
     std::string text = "log of an exact zero" + cause;
     const bool both = is_logit(s) && point->edge == 0 && point->operand.has(1);
     const std::string what = both               ? "both 0 and 1 are in " + point->arg
                              : point->edge == 0 ? counted(point->operand.zeros(), "zero") + " in " + point->arg
                                                 : point->arg + " is " + figure(point->edge);
     text += " (" + what + (s.culprit == s.birth.op ? at_rows(s.birth) : "") + ")" + turned_to_nan(s) + hidden_by(s);
-    const Advice fix = fix_for(s, *point, cause);
+    Advice fix = fix_for(s, *point, cause);
+    if (origin.kind == EdgeKind::kNumberIsEdge) fix.text += "; or, not tried here, " + distinct_number(s.trace, origin);
     Finding result = finding(s, "log-of-zero", kScorePoint, text, fix.text);
     result.fix_is_no_edit = fix.way == Advice::Way::kNoEdit;
     Probe probe(s, s.culprit);

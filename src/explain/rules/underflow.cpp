@@ -46,9 +46,12 @@ class Underflow : public Rule {
                             : name + " underflowed to an exact zero in " + type;
     const Operand argument = operand(made, "self", 0);
     if (!lost && argument) text += " (its argument goes down to " + figure(argument.min()) + ")";
-    text += point->kind == PointKind::kLog   ? ", and its log was taken"
-            : s.backward && !s.forward_bad() ? ", and the derivative there was divided by it"
-                                             : ", and was then divided by";
+    const bool derivative = s.backward && !s.forward_bad();
+    if (lost) text += ", which leaves an exact zero";
+    text += point->kind == PointKind::kLog ? ", and its log was taken"
+            : derivative                   ? ", and the derivative there was divided by it"
+            : lost                         ? ", and that was then divided by"
+                                           : ", and was then divided by";
     text += hidden_by(s);
     const bool exponential = one_of(name, {"exp", "exp2"});
     const bool is_forward_exp = name == "exp" && !s.backward;
@@ -73,11 +76,12 @@ class Underflow : public Rule {
     probe.in_float64(false);
     probe.conclude(result, true);
     Edits edits(s);
-    const bool derivative = s.backward && !s.forward_bad();
+    // What the text names of a lost epsilon is the clamp.
+    const std::size_t named = lost ? SIZE_MAX : 0;
     if (point->kind == PointKind::kLog && !derivative)
-      edits.above(point->arg, point->edge);
+      edits.above(point->arg, point->edge).named_by_rule(named);
     else if (derivative)
-      edits.above("self", 0).left_out();
+      edits.above("self", 0).named_by_rule(named).left_out();
     else if (lost)
       edits.above(point->arg, 0).named_by_rule().replaced(point->arg, 0, 1);
     else  // a floor keeps the direction of what was lost; another number in its place does not
