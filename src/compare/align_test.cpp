@@ -33,9 +33,15 @@ void check(const std::vector<Key>& a, const std::vector<Key>& b, const std::vect
   std::uint32_t i = 0, j = 0;
   for (const Row& row : rows) {
     ASSERT_TRUE(row.a != kGap || row.b != kGap);
-    if (row.a != kGap) ASSERT_EQ(row.a, i++);
-    if (row.b != kGap) ASSERT_EQ(row.b, j++);
-    if (row.a != kGap && row.b != kGap) ASSERT_EQ(a[row.a].name, b[row.b].name);
+    if (row.a != kGap) {
+      ASSERT_EQ(row.a, i++);
+    }
+    if (row.b != kGap) {
+      ASSERT_EQ(row.b, j++);
+    }
+    if (row.a != kGap && row.b != kGap) {
+      ASSERT_EQ(a[row.a].name, b[row.b].name);
+    }
   }
   ASSERT_EQ(i, a.size());
   ASSERT_EQ(j, b.size());
@@ -96,7 +102,9 @@ TEST(Edits, AreTheLeast) {
     ASSERT_EQ(same.size(), longest(a, b));
     for (std::size_t k = 0; k < same.size(); ++k) {
       ASSERT_EQ(a[same[k].first], b[same[k].second]);
-      if (k != 0) ASSERT_TRUE(same[k - 1].first < same[k].first && same[k - 1].second < same[k].second);
+      if (k != 0) {
+        ASSERT_TRUE(same[k - 1].first < same[k].first && same[k - 1].second < same[k].second);
+      }
     }
     const std::size_t edits = a.size() + b.size() - 2 * same.size();
     EXPECT_EQ(common({a.begin(), a.end()}, {b.begin(), b.end()}, edits == 0 ? 0 : edits - 1, &same), edits == 0);

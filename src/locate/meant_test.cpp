@@ -122,7 +122,9 @@ TEST(Meant, InfinityWrittenIntoDataIsBornThere) {
     ASSERT_EQ(found.births.size(), 1u);
     EXPECT_EQ(found.births[0].op, mask ? mm : fill);
     EXPECT_EQ(found.births[0].kind, mask ? "forward" : "data");
-    if (!mask) EXPECT_EQ(found.births[0].first_reader, mm);
+    if (!mask) {
+      EXPECT_EQ(found.births[0].first_reader, mm);
+    }
   }
 }
 
@@ -141,7 +143,9 @@ TEST(Meant, InfinityWrittenIntoAResultIsBornThere) {
     const Located found = locate(b.trace);
     ASSERT_EQ(found.births.size(), 1u);
     EXPECT_EQ(found.births[0].op, mask ? sum : fill);
-    if (!mask) EXPECT_EQ(found.births[0].first_reader, sum);
+    if (!mask) {
+      EXPECT_EQ(found.births[0].first_reader, sum);
+    }
   }
 }
 

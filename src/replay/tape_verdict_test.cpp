@@ -13,8 +13,8 @@ using testing::StartsWith;
 Played run(std::uint64_t loss, bool loss_bad, std::uint64_t gradient, bool gradient_bad) {
   Played played;
   played.calls = 2;
-  played.outcomes = {{"loss", "loss", 1, loss, {true, 1, 0}, {true, loss_bad ? 1u : 0u, 0}},
-                     {"gradient", "w", 2, gradient, {true, 0, 0}, {true, 0, gradient_bad ? 4u : 0u}}};
+  played.outcomes = {{"loss", "loss", 1, loss, {true, 1, 0}, {true, loss_bad ? 1u : 0u, 0}, ""},
+                     {"gradient", "w", 2, gradient, {true, 0, 0}, {true, 0, gradient_bad ? 4u : 0u}, ""}};
   return played;
 }
 

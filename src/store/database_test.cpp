@@ -236,7 +236,9 @@ TEST_F(StoreDatabase, OldRowsGoButForThoseOfEvents) {
     StepRow row = rows_of(step, bytes);
     if (step == 3) row.event = StepEvent::kAlarm;
     database_->add(row, static_cast<double>(step));
-    if (database_->must_commit()) ASSERT_TRUE(database_->commit().ok());
+    if (database_->must_commit()) {
+      ASSERT_TRUE(database_->commit().ok());
+    }
   }
   ASSERT_TRUE(database_->commit().ok());
   EXPECT_LE(ask("SELECT sum(length(ids)) FROM batch"), static_cast<double>(kMostBatchBytes + (3u << 20)));
