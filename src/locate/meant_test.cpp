@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "locate/slice.h"
 #include "locate/testing.h"
 
 namespace finitude::locate {
