@@ -27,7 +27,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("fast")
     if "PYTEST_XDIST_WORKER" in os.environ:
         of_file = collections.Counter(item.path for item in items)
-        items.sort(key=lambda item: (item.get_closest_marker("slow") is None, -of_file[item.path]))
+        slow = {item.path for item in items if item.get_closest_marker("slow")}  # a file stays in one piece
+        items.sort(key=lambda item: (item.path not in slow, -of_file[item.path]))
     if os.environ.get("FINITUDE_EXPECT_GPU") == "1":
         return
     left_out = [item for item in items if item.get_closest_marker("cuda")]

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "explain/origin.h"
 #include "explain/singular.h"
 
 namespace finitude::explain {
@@ -312,13 +313,8 @@ namespace {
 struct Reader {
   record::OpId call;
   std::string arg;
+  bool is_written;
 };
-
-bool of_same_values(const sense::Health& a, const sense::Health& b) {
-  const auto same = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
-  return a.non_finite() == b.non_finite() && a.zero == b.zero && same(a.min, b.min) && same(a.max, b.max) &&
-         same(a.sum_sq, b.sum_sq);
-}
 
 // The other calls that read what `known` read in `arg` of the first of them, before anything is written there.
 std::vector<Reader> other_readers(const record::Trace& trace, const std::vector<record::OpId>& known,
@@ -330,19 +326,15 @@ std::vector<Reader> other_readers(const record::Trace& trace, const std::vector<
   if (!read || read->storage == kNone) return readers;
   for (record::OpId id = 0; id < trace.ops.size(); ++id) {
     const record::Op& op = trace.ops[id];
-    if (op.is_node || op.is_view || op.phase != first.phase || op.node != first.node) continue;
-    // Of a call and its parts the call is enough.
-    const auto is = [&](record::OpId other) { return std::ranges::find(known, other) != known.end(); };
-    if (is(id) ||
-        (op.parent < id && (is(op.parent) || std::ranges::find(readers, op.parent, &Reader::call) != readers.end())))
+    if (op.is_node || op.phase != first.phase || op.node != first.node || std::ranges::find(known, id) != known.end())
       continue;
+    const record::TensorUse* found = nullptr;  // of x / x the operand of that name
     for (const auto& use : op.inputs) {
-      if (use.storage != read->storage || use.begin != read->begin || use.end != read->end || use.written ||
-          use.arg.empty() || !of_same_values(use.health, read->health))
-        continue;
-      readers.push_back({id, use.arg});
-      break;
+      if (use.storage == read->storage && use.begin == read->begin && use.end == read->end && !use.arg.empty() &&
+          same_values(use.health, read->health) && (!found || use.arg == arg))
+        found = &use;
     }
+    if (found) readers.push_back({id, found->arg, found->written});
   }
   return readers;
 }
@@ -377,14 +369,16 @@ void also_at_other_readers(Finding& finding, const Evidence& evidence) {
   const auto filled = std::ranges::find_if(finding.edits, fills);
   if (filled == finding.edits.end() || filled->ops.empty() || filled->ops.front() >= trace.ops.size()) return;
   if (trace.ops[filled->ops.front()].phase != record::Phase::kForward) return;
-  const std::vector<Reader> readers = other_readers(trace, filled->ops, filled->arg);
-  if (readers.empty()) return;
   Edit edit = *filled;
   edit.args.assign(edit.ops.size(), edit.arg);
-  for (const Reader& reader : readers) {
+  for (const Reader& reader : other_readers(trace, filled->ops, filled->arg)) {
+    const record::Op& op = trace.ops[reader.call];
+    // Of a call and its parts the call is enough.
+    if (op.is_view || reader.is_written || std::ranges::find(edit.ops, op.parent) != edit.ops.end()) continue;
     edit.ops.push_back(reader.call);
     edit.args.push_back(reader.arg);
   }
+  if (edit.ops.size() == filled->ops.size()) return;
   edit.text += ", at every call that reads the same";
   edit.also = ", at each line that reads it so" + lines_of(trace, edit.ops);
   edit.code.clear();  // of several calls

@@ -254,11 +254,6 @@ bool only_begins(const Trace& trace, OpId id, const TensorUse& use) {
          std::any_of(around.inputs.begin(), around.inputs.end(), [](const TensorUse& in) { return !in.written; });
 }
 
-bool same_values(const sense::Health& a, const sense::Health& b) {
-  return a.nan == b.nan && a.pos_inf == b.pos_inf && a.neg_inf == b.neg_inf && a.zero == b.zero && a.min == b.min &&
-         a.max == b.max && a.sum_sq == b.sum_sq;
-}
-
 // A copy with which an operator ends, as gather does with indices of many dimensions: its source is memory of that
 // operator's own, which the kernel wrote after the last operator inside that did. What lay there before is whatever the
 // memory held.
@@ -291,6 +286,11 @@ OpId last_writer(const Trace& trace, OpId reader, const TensorUse& use, bool of_
 }
 
 }  // namespace
+
+bool same_values(const sense::Health& a, const sense::Health& b) {
+  return a.nan == b.nan && a.pos_inf == b.pos_inf && a.neg_inf == b.neg_inf && a.zero == b.zero && a.min == b.min &&
+         a.max == b.max && a.sum_sq == b.sum_sq;
+}
 
 OpId producer(const Trace& trace, OpId reader, const TensorUse& use) { return last_writer(trace, reader, use, false); }
 

@@ -16,6 +16,9 @@ record::OpId producer(const record::Trace& trace, record::OpId reader, const rec
 // The same of a bad value: not an op that wrote nothing but finite values into a part of it.
 record::OpId bad_producer(const record::Trace& trace, record::OpId reader, const record::TensorUse& use);
 
+// By all that is known of both: nothing was written between the two reads.
+bool same_values(const sense::Health& a, const sense::Health& b);
+
 // Passes values on unchanged but for rounding: views, copies, casts, gathers of existing elements.
 bool is_carrier(const record::Op& op);
 // Takes some elements out of a tensor, as out of a table.
@@ -46,7 +49,7 @@ struct EdgeOrigin {
   record::OpId op = record::kNone;
   bool half = false;   // the op's result is in half precision
   double epsilon = 0;  // kEpsilonLost, kNumberIsEdge: the number
-  double edge = 0;     // that the op itself gives: 1 where 1 - sigmoid is 0
+  double edge = 0;     // that the op itself gives: 1 where 1 - sigmoid is 0; kNumberIsEdge: what the number rounds to
 };
 EdgeOrigin edge_origin(const record::Trace& trace, record::OpId reader, const record::TensorUse& use, double edge);
 // Of kNumberIsEdge: "1 - 1e-09 is 1 in float32".

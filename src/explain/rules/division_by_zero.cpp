@@ -273,6 +273,11 @@ class DivisionByZero : public Rule {
     Advice fix = number ? Advice{kOtherNumber} : fix_for(what, *point, replaces, iteration);
     if (!number && (s.birth.absorbed_by != record::kNone || s.backward))
       fix.text += "; a mask after the division does not protect the gradient";
+    if (point->operand.tensor) {
+      const EdgeOrigin origin = edge_origin(s.trace, s.culprit, *point->operand.tensor, point->edge);
+      if (origin.kind == EdgeKind::kNumberIsEdge)
+        fix.text += "; or, not tried here, " + distinct_number(s.trace, origin);
+    }
     Finding result = finding(s, "division-by-zero", kScorePoint, text, fix.text);
     // What it divides by is made inside it, or comes out otherwise where it is written otherwise.
     result.fix_is_no_edit = point->arg.empty() || fix.way == Way::kNoEdit;

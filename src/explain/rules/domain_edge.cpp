@@ -80,12 +80,18 @@ void leave_out(Edits& edits, Finding* finding) {
   edits.into(*finding);
 }
 
-// Where a bound was to keep the argument from the edge: ", as 1 - 1e-09 is 1 in float32"; else empty.
-std::string why_at_edge(const Scene& s, record::OpId call, const Operand& x) {
+// Where a number was to keep the argument from the edge, and is the edge in that format.
+struct Rounded {
+  std::string why;     // ", as 1 - 1e-09 is 1 in float32"
+  std::string advice;  // behind what else there is to do
+};
+
+Rounded number_at_edge(const Scene& s, record::OpId call, const Operand& x) {
   for (const double edge : {1.0, -1.0}) {
     if (!x.tensor || !x.has(edge)) continue;
     const EdgeOrigin origin = edge_origin(s.trace, call, *x.tensor, edge);
-    if (origin.kind == EdgeKind::kNumberIsEdge) return ", as " + rounded_number(s.trace, origin);
+    if (origin.kind == EdgeKind::kNumberIsEdge)
+      return {", as " + rounded_number(s.trace, origin), "; or, not tried here, " + distinct_number(s.trace, origin)};
   }
   return {};
 }
@@ -97,13 +103,13 @@ std::optional<Finding> value_at_edge(const Scene& s) {
   if (!bad || !x || (bad->health.inf() == 0 && !is_gamma(op))) return std::nullopt;
   const auto edge = pole_of(op, x);
   if (!edge) return std::nullopt;
-  Finding result =
-      finding(s, "domain-edge", kScorePoint,
-              op + " at " +
-                  (edge->is_known ? figure(edge->at) + ", the edge of its domain" + why_at_edge(s, s.culprit, x)
-                                  : "a negative whole number, where it has a pole") +
-                  at_rows(s.birth) + hidden_by(s),
-              edge->fix);
+  const Rounded rounded = number_at_edge(s, s.culprit, x);
+  Finding result = finding(s, "domain-edge", kScorePoint,
+                           op + " at " +
+                               (edge->is_known ? figure(edge->at) + ", the edge of its domain" + rounded.why
+                                               : "a negative whole number, where it has a pole") +
+                               at_rows(s.birth) + hidden_by(s),
+                           edge->fix + rounded.advice);
   Probe probe(s, s.culprit);
   Variant inside;
   inside.clamp_arg = "self";
@@ -174,13 +180,14 @@ class DomainEdge : public Rule {
     std::string text =
         (higher.empty() ? "the derivative of " + (s.forward ? plain_name(s.forward->name) : lowered(node)) : higher) +
         where_it_fails(s.forward ? plain_name(s.forward->name) : node);
+    const Rounded rounded = number_at_edge(s, s.birth.forward, x);
     if (x)
-      text +=
-          ": its argument has " + value_at_fault(plain_name(s.forward->name), x) + why_at_edge(s, s.birth.forward, x);
+      text += ": its argument has " + value_at_fault(plain_name(s.forward->name), x) + rounded.why;
     else if (point)
       text += ": " + counted(point->operand.zeros(), "zero") + " in the denominator of " + s.op->name;
     text += at_rows(s.birth) + hidden_by(s) + "; the forward value is finite, the gradient is not";
-    Finding result = finding(s, "domain-edge", known ? kScorePoint : kScorePoint - 40, text, edge_fix(node));
+    Finding result =
+        finding(s, "domain-edge", known ? kScorePoint : kScorePoint - 40, text, edge_fix(node) + rounded.advice);
     Probe probe(s, s.birth.op);
     if (point) probe.zeros_replaced(point->arg);
     probe.in_float64(false);
