@@ -20,11 +20,17 @@ namespace {
 using replay::Edit;
 using replay::StepTrial;
 
-std::string listed(const std::vector<std::string>& all) {
+// Is what an exception of the program was about judged? What the program makes of another value is not known, so no
+// change of it is a verified fix.
+bool is_of_value(const std::string& judged) { return judged.starts_with("value "); }
+
+std::string listed(const std::vector<std::string>& all, const std::string& judged) {
   constexpr std::size_t kShown = 3;
   std::vector<std::string> names;  // the closure of one step gives several losses
-  for (const std::string& name : all)
+  for (const std::string& one : all) {
+    const std::string& name = one == "loss" && is_of_value(judged) ? judged : one;
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + names[i];
   if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
@@ -33,18 +39,21 @@ std::string listed(const std::vector<std::string>& all) {
 
 std::string outcome_of(const StepTrial& trial, const std::string& judged) {
   if (!trial.ran) return "could not be tried: " + trial.why_not;
-  if (!trial.bad.empty()) return "not finite: " + listed(trial.bad);
-  if (!trial.given.empty())
+  if (!trial.bad.empty()) return "not finite: " + listed(trial.bad, judged);
+  if (!trial.given.empty()) {
+    const bool gradients =
+        std::ranges::all_of(trial.given, [](const auto& g) { return g.starts_with("gradient of "); });
     return "cannot be determined from one rank's tape: this rank's own values are finite, " +
            (trial.given.size() == 1 ? trial.given.front() + " comes"
-                                    : counted(trial.given.size(), "gradient") + " come") +
+                                    : counted(trial.given.size(), gradients ? "gradient" : "value") + " come") +
            " from all ranks as recorded";
+  }
   if (!trial.difference.empty()) return "finite, but it also changes what was finite: " + trial.difference;
   return judged + " finite, " +
          (trial.compared == 0 ? std::string("nothing else in reach to compare")
                               : counted(trial.compared, "value") + " that the birth did not touch as before") +
          (trial.rounding_in.empty() ? "" : ", within what rounding in " + trial.rounding_in + " moves them") +
-         (judged.starts_with("value ") ? "; what the program makes of that value is not known" : "");
+         (is_of_value(judged) ? "; what the program makes of that value is not known" : "");
 }
 
 std::string place_words(const replay::GuiltyElement& element) {
@@ -84,7 +93,10 @@ bool weights_may_have_grown(const std::string& cause_class) {
 struct Limit {
   std::string name;            // of the experiment
   std::vector<double> values;  // by element that was NaN; empty: there is no limit, or it could not be tried
+  std::string only_from;       // "above" or "below": no such values lie on the other side, where it has another limit
 };
+
+bool is_near(double a, double b, double tolerance) { return std::abs(a - b) <= tolerance * std::max(1.0, std::abs(a)); }
 
 // Two steps towards the zero, from each side on which there are such values, have to agree, and so has a step in
 // another direction where there are several zeros: the quotient may depend on the way.
@@ -92,18 +104,20 @@ Limit find_limit(replay::StepLab& lab, const replay::Beside& beside) {
   constexpr double kNear = 1e-5, kFar = 1e-3;
   const double side = beside.above ? 1 : -1;
   const std::vector<double> near = lab.beside(beside, side * kNear), far = lab.beside(beside, side * kFar);
-  const std::vector<double> other = beside.above && beside.below ? lab.beside(beside, -kNear) : near;
+  const std::vector<double> other = lab.beside(beside, -side * kNear);
+  const bool both = beside.above && beside.below;
   replay::Beside another_way = beside;
   another_way.uneven = true;
   const std::vector<double> uneven = lab.beside(another_way, side * kNear / 10);  // up to 10 kNear
-  Limit found{"near the zero, " + figure(side * kNear) + " and " + figure(side * kFar) + " in its place, in float64",
-              {}};
-  if (near.size() != far.size() || near.size() != other.size() || near.size() != uneven.size()) return found;
+  Limit found{
+      "near the zero, " + figure(side * kNear) + " and " + figure(side * kFar) + " in its place, in float64", {}, {}};
+  if (near.size() != far.size() || (both && near.size() != other.size()) || near.size() != uneven.size()) return found;
   for (std::size_t i = 0; i < near.size(); ++i) {
-    const double scale = std::max(1.0, std::abs(near[i]));
-    const bool agree = std::isfinite(near[i]) && std::abs(near[i] - far[i]) <= 0.02 * scale &&
-                       std::abs(near[i] - other[i]) <= 1e-3 * scale && std::abs(near[i] - uneven[i]) <= 1e-3 * scale;
-    if (!agree) return {};
+    const bool agrees = i < other.size() && is_near(near[i], other[i], 1e-3);
+    if (!std::isfinite(near[i]) || !is_near(near[i], far[i], 0.02) || (both && !agrees) ||
+        !is_near(near[i], uneven[i], 1e-3))
+      return {};
+    if (!agrees && i < other.size() && std::isfinite(other[i])) found.only_from = side > 0 ? "above" : "below";
     char text[32];
     std::snprintf(text, sizeof text, "%.3g", std::abs(near[i]) < 1e-3 ? 0 : near[i]);
     found.values.push_back(std::strtod(text, nullptr));
@@ -136,7 +150,7 @@ class Trials {
     judge_fill(finding_, lab_.filled((limit_ - spent()) / 4), trace_);
     limit();
     fix();
-    if (!finding_.fix_verified) finding_.fix_text += remark_;
+    if (!finding_.fix_edit) finding_.fix_text += remark_;
     if (allows(3 * step)) {
       const int same = lab_.again(3);
       if (!is_over("whole step, again as it was, 3 times"))
@@ -169,7 +183,7 @@ class Trials {
     const double step = lab_.step_seconds();
     if (2 * kTimes * step > std::min(budget_.most, std::max(budget_.least, budget_.times_the_step * step))) return;
     const replay::Repeats many = lab_.repeats(kTimes, 0);
-    if (many.runs == 0) return;
+    if (many.runs == 0 || !many.has_results) return;
     const replay::Repeats one = many.threads == 1 ? many : lab_.repeats(kTimes, 1);
     if (one.runs == 0) return;
     const auto words = [](const replay::Repeats& of) {
@@ -223,7 +237,10 @@ class Trials {
     const auto [low, high] = std::ranges::minmax(found.values);
     const std::string what = low == high ? figure(low) : "values from " + figure(low) + " to " + figure(high);
     add(found.name, "the quotient tends to " + what, std::nullopt);
-    finding_.text += "; near the zero the quotient tends to " + what + ": that is its limit there";
+    finding_.text += "; near the zero the quotient tends to " + what;
+    finding_.text += found.only_from.empty() ? ": that is its limit there"
+                                             : " from " + found.only_from + ", where all values of this step lie; " +
+                                                   "from the other side it has another limit";
     const std::string otherwise = "a clamp or an epsilon in the denominator alone makes 0 of it";
     if (low != high || (found.values.size() == 1 && !is_constant(low))) {
       remark_ = "; but " + otherwise +
@@ -268,7 +285,7 @@ class Trials {
       const bool took_time = lab_.step_seconds() > 0 && trial.seconds > lab_.step_seconds();
       if (trial.ran || took_time) add("whole step, " + edit.text, outcome, std::nullopt);
       if (trial.verified()) {
-        finding_.fix_verified = true;
+        finding_.fix_verified = !is_of_value(finding_.judged);
         finding_.fix_tried = edit.text;
         finding_.fix_outcome = std::move(outcome);
         finding_.fix_edit = edit;
@@ -291,8 +308,8 @@ class Trials {
     if (!allows(4 * lab_.step_seconds())) return;
     // Half of what is left: the others say as much.
     replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, finding_.born_in, (limit_ - spent()) / 2);
-    const std::string searched =
-        "whole step, rows of its inputs replaced in turn, " + counted(static_cast<std::size_t>(found.replays), "trial");
+    const std::string searched = "whole step, all rows of an input replaced by copies of one, " +
+                                 counted(static_cast<std::size_t>(found.replays), "trial");
     if (found.replays > 0 && is_over(searched)) return;
     if (!found.ran || found.guilty.empty()) {
       if (found.replays > 0)
@@ -372,7 +389,7 @@ class Trials {
   }
 
   std::string whether_finite(const StepTrial& trial) const {
-    return trial.bad.empty() ? finding_.judged + " finite" : "not finite: " + listed(trial.bad);
+    return trial.bad.empty() ? finding_.judged + " finite" : "not finite: " + listed(trial.bad, finding_.judged);
   }
 
   // Nothing is predicted of these: they say, they do not judge.

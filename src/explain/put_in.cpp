@@ -144,9 +144,10 @@ void mend_before_arithmetic(const Scene& s, const PutIn& source, Finding* findin
   edit.arg = edit.args.front();
   edit.text = figure(edit.from) + " replaced by 0 before " + trace.ops[edit.ops.front()].name +
               at_line(trace, trace.ops[edit.ops.front()]) + " reads it";
-  edit.advice = "take the " + figure(edit.from) + " out with torch.where where it comes out" +
-                (out ? " (" + place(out) + ")" : "") +
-                ", before any arithmetic: torch.where(torch.isfinite(x), x, 0.0)";
+  edit.advice =
+      "take the " + figure(edit.from) + " out with torch.where where it comes out" +
+      (out ? " (" + place(out) + ")" : "") +
+      ", before any arithmetic and after any mask that is made from it: torch.where(torch.isfinite(x), x, 0.0)";
   if (source.by < trace.ops.size())
     edit.advice += "; it is put in by " + trace.ops[source.by].name + at_line(trace, trace.ops[source.by]);
   edit.advice += "; a mask that is multiplied on afterwards does not remove it, and the gradient stays NaN";

@@ -117,6 +117,7 @@ struct Repeats {
   int alike = 0;     // of them: all results have the bits of the first
   int with_bad = 0;  // of them: a result is not finite
   int threads = 0;
+  bool has_results = true;  // loss, gradients or others were recorded of the step
 };
 
 // Runs the whole captured step again. The live half implements it on torch; tests with tables.

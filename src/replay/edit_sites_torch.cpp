@@ -315,13 +315,28 @@ class Finder {
     out_.outcome_reached.assign(tape_.outcomes.size(), everything);
     if (everything) return;
     std::unordered_set<StorageId> reached;
-    std::unordered_set<StorageId> live;  // of those: not filled in from the tape since
+    std::unordered_set<StorageId> live;   // of those: not filled in from the tape since
+    std::unordered_set<StorageId> given;  // computed from what other ranks answered to changed values, as recorded
+    bool exchanged = false;               // changed values were
+    auto exchange = tape_.exchanges.begin();
+    const auto is_reached = [&](const capture::TensorRef& t) { exchanged = exchanged || reached.contains(t.storage); };
     for (std::size_t i = 0; i < tape_.entries.size(); ++i) {
+      for (; exchange != tape_.exchanges.end() && exchange->before <= i; ++exchange)
+        capture::for_each_tensor(exchange->args, is_reached);
       const Entry& entry = tape_.entries[i];
       if (entry.kind == Entry::kFill && entry.offset == 0) live.erase(entry.number);
+      if (entry.kind == Entry::kFill && exchanged) given.insert(entry.number);
       if (entry.kind != Entry::kCall) continue;
-      bool any = out_.site_at.contains(i) || out_.node_at.contains(i);
-      const auto read = [&](const capture::TensorRef& t) { any = any || reached.contains(t.storage); };
+      bool any = out_.site_at.contains(i) || out_.node_at.contains(i), is_given = false;
+      const auto read = [&](const capture::TensorRef& t) {
+        any = any || reached.contains(t.storage);
+        is_given = is_given || given.contains(t.storage);
+      };
+      if (exchanged) {
+        capture::for_each_tensor(entry.args, read);
+        if (is_given)
+          capture::for_each_tensor(entry.results, [&](const capture::TensorRef& t) { given.insert(t.storage); });
+      }
       if (!any) capture::for_each_tensor(entry.args, read);
       if (!any) continue;
       out_.reached[i] = true;
@@ -350,7 +365,7 @@ class Finder {
     }
     for (std::size_t i = 0; i < tape_.outcomes.size(); ++i)
       capture::for_each_tensor(tape_.outcomes[i].value, [&](const capture::TensorRef& t) {
-        if (live.contains(t.storage)) out_.outcome_reached[i] = true;
+        if (live.contains(t.storage) && !given.contains(t.storage)) out_.outcome_reached[i] = true;
       });
   }
 

@@ -39,8 +39,10 @@ struct EditSites {
   std::unordered_map<std::size_t, std::size_t> node_at;  // entry -> nodes
   std::optional<std::size_t> added_to;                   // the entry of Edit::added_to
   std::vector<bool> reached;                             // by entry: may compute something else than before
-  std::vector<bool> outcome_reached;  // the same by outcome; not where memory was filled in from the tape since
-  std::string why_not;                // not empty: the edit cannot be carried out on this tape
+  // The same by outcome; not where memory was filled in from the tape since, nor where it is computed from what other
+  // ranks answered to changed values: that is on the tape as it was.
+  std::vector<bool> outcome_reached;
+  std::string why_not;  // not empty: the edit cannot be carried out on this tape
 };
 
 // The trace is the one that was taken along with the tape.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "replay/tape_calls.h"
@@ -19,7 +18,7 @@ using capture::Entry;
 using capture::StorageId;
 using capture::Tape;
 
-constexpr std::size_t kMostAlone = 8;  // allocations that are tried one by one
+constexpr std::size_t kMostAlone = 32;  // allocations that are tried one by one
 
 bool is_unwritten(const Entry& entry) {
   return entry.kind == Entry::kFill && entry.traced != capture::kNotTraced && !entry.bytes.empty();
@@ -42,16 +41,23 @@ std::vector<bool> of_floats(const Tape& tape) {
   return seen;
 }
 
+// The calls whose memory is filled: all, one, or all but one.
+struct Makers {
+  enum { kAll, kOne, kAllBut } which = kAll;
+  std::uint32_t made = 0;
+
+  bool hold(std::uint32_t call) const { return which == kAll || (call == made) == (which == kOne); }
+};
+
 class Fill : public PlayObserver {
  public:
   // byte: 0xff four or eight times over is a NaN, as it is in all shorter formats.
-  Fill(const Tape& tape, unsigned char byte, const std::vector<bool>* only, std::optional<std::uint32_t> made)
-      : tape_(tape), byte_(byte), only_(only), made_(made) {}
+  Fill(const Tape& tape, unsigned char byte, const std::vector<bool>* only, Makers makers)
+      : tape_(tape), byte_(byte), only_(only), makers_(makers) {}
 
   void filled(std::size_t index, c10::Storage& storage) override {
     const Entry& entry = tape_.entries[index];
-    if (!is_unwritten(entry) || (made_ && *made_ != entry.traced) || (only_ != nullptr && !(*only_)[entry.number]))
-      return;
+    if (!is_unwritten(entry) || !makers_.hold(entry.traced) || (only_ != nullptr && !(*only_)[entry.number])) return;
     std::memset(static_cast<char*>(storage.mutable_data()) + entry.offset, byte_, entry.bytes.size());
     any = true;
   }
@@ -62,13 +68,12 @@ class Fill : public PlayObserver {
   const Tape& tape_;
   const unsigned char byte_;
   const std::vector<bool>* const only_;  // by storage; null: all
-  const std::optional<std::uint32_t> made_;
+  const Makers makers_;
 };
 
-StepTrial play_filled(const Tape& tape, unsigned char byte, const std::vector<bool>* only,
-                      std::optional<std::uint32_t> made) {
+StepTrial play_filled(const Tape& tape, unsigned char byte, const std::vector<bool>* only, Makers makers) {
   StepTrial trial;
-  Fill fill(tape, byte, only, made);
+  Fill fill(tape, byte, only, makers);
   const Played played = play(tape, {}, &fill);
   trial.seconds = played.seconds;
   trial.why_not = !played.missing.empty() ? played.missing.front() : played.why_not;
@@ -121,13 +126,13 @@ FillTrial fill_unwritten(const Tape& tape, double seconds) {
   const std::vector<std::uint32_t> makers = makers_of(tape, &trial.bytes);
   if (makers.empty()) return trial;
   trial.made = makers.front();
-  trial.zeros = play_filled(tape, 0, nullptr, std::nullopt);
+  trial.zeros = play_filled(tape, 0, nullptr, {});
   const std::vector<bool> floats = of_floats(tape);
-  trial.nans = play_filled(tape, 0xff, &floats, std::nullopt);
+  trial.nans = play_filled(tape, 0xff, &floats, {});
   if (trial.zeros.ran && trial.zeros.bad.empty() && makers.size() > 1) {
     for (std::size_t i = 0; i < std::min(makers.size(), kMostAlone) && time.is_left(); ++i) {
-      const StepTrial alone = play_filled(tape, 0, nullptr, makers[i]);
-      if (!alone.ran || !alone.bad.empty()) continue;
+      const StepTrial others = play_filled(tape, 0, nullptr, {Makers::kAllBut, makers[i]});
+      if (!others.why_not.empty() || others.bad.empty()) continue;
       trial.made = makers[i];
       break;
     }
@@ -144,11 +149,11 @@ FillTrial fill_unwritten_of_finite(const Tape& tape, double seconds) {
   if (makers.empty()) return trial;
   trial.made = makers.front();
   const std::vector<bool> floats = of_floats(tape);
-  trial.nans = play_filled(tape, 0xff, &floats, std::nullopt);
+  trial.nans = play_filled(tape, 0xff, &floats, {});
   if (!trial.nans.ran || trial.nans.bad.empty()) return trial;
-  trial.zeros = play_filled(tape, 0, nullptr, std::nullopt);
+  trial.zeros = play_filled(tape, 0, nullptr, {});
   for (std::size_t i = 0; makers.size() > 1 && i < std::min(makers.size(), kMostAlone) && time.is_left(); ++i) {
-    const StepTrial alone = play_filled(tape, 0xff, &floats, makers[i]);
+    const StepTrial alone = play_filled(tape, 0xff, &floats, {Makers::kOne, makers[i]});
     if (!alone.ran || alone.bad.empty()) continue;
     trial.made = makers[i];
     break;

@@ -7,8 +7,8 @@
 namespace finitude::replay {
 
 // Such memory came from torch.empty and its kin within the step; its content is on the tape as it happened to be. Of
-// several such calls, `made` is the first whose memory alone, filled with zeros, makes the step finite, where one does.
-// NaN goes only into memory of floating numbers.
+// several such calls, `made` is the first whose memory alone makes the step fail: with zeros in that of all others it
+// still does. NaN goes only into memory of floating numbers.
 FillTrial fill_unwritten(const capture::Tape& tape, double seconds);
 
 // The same of a step whose results are finite: does it depend on such memory? Of several such calls, `made` is the

@@ -188,6 +188,7 @@ Repeats TorchStepLab::repeats(int times, int threads) {
     std::vector<std::uint64_t> bits;
     for (const PlayedOutcome& outcome : played.outcomes) bits.push_back(outcome.got);
     if (i == 0) first = bits;
+    found.has_results = !bits.empty();
     ++found.runs;
     found.alike += bits == first;
     found.with_bad += !played.bad().empty();

@@ -302,6 +302,13 @@ class Terminal {
            text(at(alarm, "cause"), "class") == "unknown";
   }
 
+  // Not by an exception of the script, and not because the script itself drops its steps: no policy changes these.
+  static bool is_stopped_by_policy(const Json& alarm) {
+    const std::string action = text(alarm, "action");
+    const bool ours = action.empty() || action.rfind("stopped", 0) == 0 || action.rfind("the step was undone", 0) == 0;
+    return ours && text(alarm, "text").find("the script dropped") == std::string::npos;
+  }
+
   // One thing to do next, and only what this report can keep.
   void hint() {
     const std::string outcome = text(report_, "outcome");
@@ -323,7 +330,7 @@ class Terminal {
       if (policy == "raise") hint = on_alarm("stop", "kStop") + " runs such a step again and names the cause";
       if (std::ranges::any_of(alarms, no_way_back))
         hint = "--level tape records the operators of every step, and explains such a one without running it again";
-      else if (policy == "stop" && !flag(alarms.back(), "harmless") &&
+      else if (policy == "stop" && !flag(alarms.back(), "harmless") && is_stopped_by_policy(alarms.back()) &&
                way_back_sentence(report_, alarms.back()).empty())
         hint = on_alarm("skip", "kSkip") + " continues without such a step, " + (of_cpp ? "kWarn" : "warn") +
                " applies it";

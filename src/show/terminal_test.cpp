@@ -283,6 +283,32 @@ TEST(Terminal, StepNeverRunAgainSuggestsTheTape) {
   EXPECT_THAT(joined(shown(report)), HasSubstr(skip)) << "no way was tried";
 }
 
+TEST(Terminal, AnotherPolicyIsAdvisedOnlyWhereItWouldDo) {
+  json report = sample("loss_forward");
+  json& alarm = report["alarms"][0];
+  alarm["policy"] = "stop";
+  const auto advises = [&](const char* action, const char* found) {
+    alarm["action"] = action;
+    alarm["text"] = found;
+    return joined(shown(report)).find("next --on-alarm skip") != std::string::npos;
+  };
+  EXPECT_TRUE(advises("stopped", "loss is NaN"));
+  EXPECT_TRUE(advises("the step was undone, stopped", "the optimizer wrote 3 NaN"));
+  EXPECT_FALSE(advises("the script's own exception", "loss is NaN"));
+  EXPECT_FALSE(advises("stopped", "the script dropped 10 steps in a row by itself: the loss was not finite"));
+}
+
+TEST(Terminal, WeightsThatWereFiniteAreDamagedByAnAppliedStep) {
+  json report = sample("loss_forward");
+  json& alarm = report["alarms"][0];
+  alarm["action"] = "reported, the step is applied";
+  alarm["weights"] = "damaged";
+  alarm["harmless"] = false;
+  alarm["text"] = "loss is Inf; weights are finite but grown 213-fold since step 0";
+  EXPECT_THAT(joined(shown(report)), HasSubstr("weights were finite but grown 213-fold since step 0 (rank 0). Weights "
+                                               "are damaged."));
+}
+
 TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
   json report = sample("loss_forward");
   json& alarm = report["alarms"][0];

@@ -110,6 +110,8 @@ def test_words_of_a_command_line():
         ('x = table["token"] + other["lr"]', 'x = table["token"] + other["lr"]'),
         ('loss = f(key="k", value="v")', 'loss = f(key="***", value="v")'),
         ('u = "https://abcdef0123@host/x"', 'u = "https://***@host/x"'),
+        ('ok = my_password != "abc-def"', 'ok = my_password != "***"'),
+        ('if auth.get("password") == "abc": f()', 'if auth.get("password") == "***": f()'),
     ],
 )
 def test_lines_of_a_program(line, expected):

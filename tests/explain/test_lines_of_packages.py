@@ -118,3 +118,33 @@ def test_checkpointed_operation_is_not_located_at_backward(tmp_path):
     assert got.alarms and all(b["line"] != line_of(text, "loss.backward()") for b in got.alarms[0]["births"]), (
         got.text()
     )
+
+
+CUT_OFF = CHECKPOINTED.replace(
+    "self.block, self.head = BLOCK", "self.blocks, self.head = nn.ModuleList(BLOCKS)"
+).replace(
+    "return self.head(checkpoint(self.block, x, use_reentrant=REENTRANT))        # the checkpoint",
+    """for block in self.blocks:
+            x = x + checkpoint(block, x, use_reentrant=False)        # the checkpoint
+        return self.head(x)""",
+)
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_memory_that_a_checkpoint_does_not_write_is_torchs(tmp_path, blocks):
+    """torch ends the recomputation inside of rrelu, which has not written its noise by then. Memory that is given back
+    with NaN in it is what it gets."""
+    text = CUT_OFF.replace("BLOCKS", f"nn.Sequential(nn.Linear(8, 8), nn.RReLU()) for _ in range({blocks})")
+    text = text.replace(
+        "    loss.backward()\n",
+        "    garbage = [torch.full((64, 8), float('nan' if i == 2 else 0)) for _ in range(400)]\n"
+        "    del garbage\n    loss.backward()\n",
+    )
+    got = run(tmp_path, text)
+    if not got.alarms:
+        pytest.skip("the allocator gave other memory")
+    (alarm,) = got.alarms[:1]
+    assert alarm["cause"]["class"] == "uninitialised-memory" and "ended inside of" in alarm["cause"]["text"], got.text()
+    assert "bug of torch" in alarm["fix"]["text"] and alarm["fix"]["line"] == line_of(text, "# the checkpoint"), (
+        got.text()
+    )

@@ -128,6 +128,21 @@ def test_refused_value_is_an_alarm_with_its_birth(tmp_path, body, error, source,
     assert (alarm["births"][0]["op"], source in alarm["births"][0]["source"]) == (op, True), got.text()
 
 
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ("share = out.detach() / width\n    assert bool(share.isfinite().all())", "value share"),
+        ("torch.distributions.Normal(out * width / width, F.softplus(out) + 1e-3)", "value "),
+    ],
+)
+def test_no_change_is_verified_by_a_value_that_ended_the_program(tmp_path, body, value):
+    """The program may end at the same line again, or make NaN of it: its loss was never computed."""
+    got = run(tmp_path, TRAINING.format(bad=2, body=body))
+    fix = got.the_alarm()["fix"]
+    assert fix["outcome"].startswith(value) and "not known" in fix["outcome"] and not fix["verified"], fix
+    assert "+++" in fix["diff"] and "loss finite" not in got.text() and "not finite: loss" not in got.text(), got.text()
+
+
 def test_an_array_that_numpy_refuses_has_its_line_in_the_script(tmp_path):
     body = "gram = (out / width).detach().numpy()\n    np.linalg.eigvals(gram.T @ gram)"
     got = run(tmp_path, TRAINING.format(bad=2, body=body), "--experiments", "0")

@@ -191,5 +191,5 @@ for i in range(0, 12, 4):
 """
     alarm = helpers.run(tmp_path, HEAD + body + STEP).the_alarm()
     assert alarm["cause"]["text"].count("sample 2") == 1, alarm["cause"]["text"]
-    tried = [e["outcome"] for e in alarm["cause"]["experiments"] if "rows of its inputs replaced" in e["name"]]
+    tried = [e["outcome"] for e in alarm["cause"]["experiments"] if "rows of an input replaced" in e["name"]]
     assert tried and "the numbers that it takes in a list, one for each sample, stayed as they were" in tried[0], tried

@@ -15,7 +15,7 @@ from .tensor_stats import count_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..base.types import Alarm, BadWindow, Optimizer, Sink, SinkKind, Tensor
     from .frames_at_raise import Seen
@@ -88,6 +88,12 @@ def looked_at() -> list[Tensor]:
             last.append(it)
             below.update(optimizer_members.nodes_of([it]))
     return last
+
+
+def as_looked_at(looked: Sequence[Tensor]) -> list[Sink]:
+    """Sinks of a program that an exception ended after it had looked at these. One number is its loss; of a larger
+    tensor it is not known what the program makes."""
+    return [("loss", "loss" if it.numel() == 1 else "that was looked at", it) for it in looked]
 
 
 def describe(seen: Seen) -> str:

@@ -32,7 +32,7 @@ def add_diff(found: Findings) -> None:
     if edit.get("file") and found["births"] and found["births"][0]["phase"] == "backward":
         # What is changed is the forward op, wherever the backward that needs it was called from.
         fix["file"], fix["line"] = edit["file"], edit["line"]
-    if fix["verified"] and not edit["is_number"]:
+    if not edit["is_number"]:  # with an edit that did not do there is none
         if diff := diff_of(_lines(edit["file"]), edit, _name(edit["file"])):
             fix["diff"] = diff
             fix["file"], fix["line"] = edit["file"], edit["line"]

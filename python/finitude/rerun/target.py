@@ -321,7 +321,7 @@ class Target:
                 self.finish(None, [])
             if session.bad_windows.checked() is not None:
                 if looked := sinks_of.looked_at():
-                    session.capsules.stop(self._mine(), sinks=[("loss", "loss", loss) for loss in looked], raised=True)
+                    session.capsules.stop(self._mine(), sinks=sinks_of.as_looked_at(looked), raised=True)
                 else:
                     self.order["capsule"] = None  # nothing that a replay could come to
                 # Where the first run knew the loss by its exception alone, the optimizer is the one that it named.

@@ -246,7 +246,9 @@ class BadData : public Rule {
     if (std::optional<Finding> mark = of_a_mark(s)) return mark;
     if (std::optional<Finding> number = of_a_number(s)) return number;
     if (!data && !bad) return of_written_infinities(s);
-    std::string text, fix = "filter or fill such values when the batch is made; masking after arithmetic is too late";
+    std::string text,
+        fix =
+            "filter or fill such values when the batch is made, before this line; masking after arithmetic is too late";
     int score = bad ? kScoreOneMeaning - 10 : kScoreOrigin;
     const bool made_here = data && s.op && !bad;
     if (made_here) {  // how it went wrong there may be known better: then that rule's class is more use

@@ -7,6 +7,7 @@
 #include "explain/range.h"
 #include "explain/rules/rules.h"
 #include "explain/written_softmax.h"
+#include "locate/op_kinds.h"
 
 namespace finitude::explain {
 namespace {
@@ -65,9 +66,12 @@ class ExpOverflow : public Rule {
                        ", which ends at exp(" + figure(edge) + ")" + (s.culprit == s.birth.op ? at_rows(s.birth) : "") +
                        hidden_by(s);
     std::string fix = "bound the argument: clamp it" + other_way(s);
-    if (s.birth.absorbed_by != record::kNone)
-      fix = "double where: clamp or replace the argument before " + op + " as well, e.g. " + op +
-            "(x.clamp(max=0)) for the branch x <= 0";
+    if (s.birth.absorbed_by < s.trace.ops.size()) {
+      const record::Op& hides = s.trace.ops[s.birth.absorbed_by];
+      fix = (locate::is_select(hides) ? "double where: " : "") + ("bound the argument: clamp it before " + op) +
+            " as well; what " + plain_name(hides.name) + " does to the result comes too late for the gradient" +
+            other_way(s);
+    }
     Finding result = finding(s, "exp-overflow", kScoreRange + 20, text, fix);
     Probe probe(s, s.culprit);
     Variant bounded;
