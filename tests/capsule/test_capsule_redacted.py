@@ -166,3 +166,39 @@ def test_redacted_run_report_keeps_statistics_without_values(made):
         given_away = [v for v in VALUES if any(abs(n - v) < 1e-6 or abs(n - v * v) < 1e-6 for n in numbers(one))]
         assert not given_away
     assert not [v for v in VALUES if str(v)[:6] in page] and "torch.log" not in page
+
+
+# A growth, which is warned of, a bad checkpoint and a bad step: each with numbers of its own.
+EVENTS = """
+import torch, finitude
+heard = open("heard.txt", "w")
+finitude.watch(on_event=lambda event: print(event, file=heard, flush=True))
+torch.manual_seed(1)
+model = torch.nn.Linear(6, 12)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+for i in range(48):
+    optimizer.zero_grad()
+    h = model(torch.full((8, 6), 0.7345127)) * 1.3871265 + 2.4418373  # local_secret
+    h = h * (0.0 if i == 46 else 1.15 ** max(0, i - 20))
+    loss = torch.log(h.abs()).mean() if i == 46 else (h * h).mean()
+    loss.backward()
+    optimizer.step()
+    if i == 47:
+        torch.save({"w": torch.full((3,), float("nan"))}, "bad.pt")
+"""
+
+
+def test_events_of_a_redacted_run_are_redacted_as_its_report(tmp_path):
+    """events.jsonl, and what listeners get: no value, no line of the program."""
+    result = helpers.run(tmp_path, EVENTS, "--redact", "--on-alarm", "skip")
+    (file,) = tmp_path.glob("finitude-runs/*/events.jsonl")
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    kinds = [one["kind"] for one in events]
+    assert {"start", "warning", "alarm", "advisory", "end"} <= set(kinds), (kinds, result.text())
+    for said in (file.read_text(), (tmp_path / "heard.txt").read_text()):
+        assert "alarm" in said and not [v for v in VALUES if str(v)[:6] in said]
+        assert not [word for word in ("local_secret", "torch.log", "def ", "'history'", '"history"') if word in said]
+    (alarm,) = [one["alarm"] for one in events if one.get("explained")]
+    assert alarm["births"] == result.the_alarm()["births"]
+    warnings = [one for one in events if one["kind"] == "warning"]
+    assert warnings and not any(one["evidence"] for one in warnings + result.report["warnings"])

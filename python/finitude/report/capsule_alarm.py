@@ -93,6 +93,8 @@ def without_sources(value: Any, but: Container[str] = ()) -> Any:
         }
         if isinstance(kept.get("loss"), float):
             kept["loss"] = None
+        if isinstance(kept.get("evidence"), dict):  # of a warning: losses and gradients
+            kept["evidence"] = {}
         if isinstance(kept.get("outcome"), str):
             kept["outcome"] = kept["outcome"].partition(":")[0]  # what follows may show a value and its line
         for key in _SENTENCES:

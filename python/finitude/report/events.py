@@ -9,6 +9,7 @@ import os
 from ..base import secrets
 from ..base.plain_json import safe
 from ..program import ranks
+from . import capsule_alarm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Events:
         redact: bool,
     ):
         """directory: makes the run folder and returns it, None where there is none. complain: says once that a file
-        cannot be written."""
+        cannot be written. redact: an event holds what a redacted report does."""
         self._directory, self._complain, self._redact = directory, complain, redact
         self.listeners: Listeners | None = None  # get each line after it is on disk, or where there is none
         self._descriptor: int | None = None
@@ -53,7 +54,7 @@ class Events:
             "optimizer": optimizer,
             "kind": kind,
             "text": "" if self._redact else text,
-            **more,
+            **(capsule_alarm.redacted(more) if self._redact else more),
         }
         line = json.dumps(secrets.hidden(safe(event)), allow_nan=False).encode() + b"\n"
         self._append(line)
