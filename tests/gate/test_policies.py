@@ -358,6 +358,7 @@ def test_report_lists_1000_alarms_and_counts_the_rest(tmp_path):
     assert [a["text"] for a in got.advisories("alarms-left-out")] == [
         "18 alarms more than a report holds are not listed"
     ]
+    assert got.report["alarms_unlisted"] == 18
 
 
 STREAMS = {

@@ -6,8 +6,12 @@ import pathlib
 
 import jsonschema
 import pytest
+import torch  # noqa: F401  its libraries
 
+from finitude.agents import roots
+from finitude.base import config
 from finitude.report import merge
+from finitude.report.document import Report
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "report.schema.json").read_text()))
@@ -151,6 +155,20 @@ def test_more_alarms_than_a_report_holds_are_counted(tmp_path):
     alarms = [alarm(step, 0) for step in range(600)]
     found = merged(tmp_path, rank_0=report(600, alarms, 2), rank_1=report(600, alarms, 2))
     assert len(found["alarms"]) == merge.MAX_ALARMS and found["advisories"][-1]["kind"] == "alarms-left-out"
+
+
+def test_report_of_a_run_that_ends_while_it_explains_can_be_read(tmp_path):
+    """The alarm under way is in it; it holds no more than a reader accepts, and the number of the others."""
+    kept = Report(config.load({"runs": str(tmp_path)}, environ={}), "train.py", [])
+    kept.alarms = [{"step": step, "text": "loss is NaN"} for step in range(merge.MAX_ALARMS)]
+    kept.alarms_left_out = 7
+    kept.begin({"step": 5000, "text": "loss is NaN"})
+    document = kept.document()
+    assert len(document["alarms"]) == merge.MAX_ALARMS and document["alarms"][-1]["step"] == 5000
+    assert document["alarms_unlisted"] == 8 and merge.count_alarms(document) == merge.MAX_ALARMS + 8
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "report.json").write_text(json.dumps(document))
+    assert roots.summary(str(tmp_path / "run"), "run")["alarms"] == merge.MAX_ALARMS + 8
 
 
 def test_other_folders_are_not_processes(tmp_path):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 
+from ..report import merge
 from . import text
 
 TYPE_CHECKING = False
@@ -151,7 +152,7 @@ def _parts(document, name):
     """(name, what it holds), the most important first."""
     alarms = [a for a in _list(document.get("alarms")) if isinstance(a, dict)]
     yield "finitude", {"report of": text.line(name, 400), "note": NOTE}
-    outcome = {"outcome": text.line(document.get("outcome"), 20), "alarms": len(alarms)}
+    outcome = {"outcome": text.line(document.get("outcome"), 20), "alarms": merge.count_alarms(document)}
     for key in ("reason", "script", "torch"):
         if document.get(key):
             outcome[key] = text.line(document[key], 400)

@@ -6,7 +6,7 @@ import os
 
 from ..base import plain_json
 from ..capsules import pack
-from ..report import run_folder
+from ..report import merge, run_folder
 from . import text
 from .text import Refused
 
@@ -112,8 +112,7 @@ def summary(run: str, shown: str) -> dict[str, Any]:
         facts["outcome"] = text.line(document.get("outcome"), 20) if state == "finished" else state
         if document.get("reason"):
             facts["reason"] = text.line(document["reason"], 160)
-        alarms = document.get("alarms")
-        facts["alarms"] = len(alarms) if isinstance(alarms, list) else 0
+        facts["alarms"] = merge.count_alarms(document)
     found = capsules(run)
     facts["capsules"] = [os.path.relpath(c, run) for c in found[-MOST_CAPSULES:]]
     if len(found) > MOST_CAPSULES:

@@ -337,6 +337,7 @@ if TYPE_CHECKING:
         outcome: Literal["clean", "alarm", "unwatched", "running", "killed"]
         watched: Watched
         alarms: list[Alarm]
+        alarms_unlisted: NotRequired[int]  # past those that a report holds
         advisories: list[Advisory]
         warnings: list[StepWarning]
         reason: NotRequired[str]  # of an outcome that is not "clean"

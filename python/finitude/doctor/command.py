@@ -10,7 +10,7 @@ import sys
 from ..base import screen
 from ..base.option_words import Wrong
 from ..launch import targets
-from ..report import run_folder
+from ..report import merge, run_folder
 from . import after, first_steps, log_files, rank_findings, registry, source
 from .checks import determinism
 from .facts import Steps
@@ -247,7 +247,7 @@ def _examine_script(options, examination):
 
 def _standing(run):
     """Of a run that did not end by itself."""
-    count = len(run.alarms)
+    count = merge.count_alarms(run.document)
     has = f"holds {count} alarm{'s' * (count != 1)} so far" if run.document else "is not there yet"
     if run_folder.state(run.directory or ".", run.document or None) == "running":
         return f"{has}: the run is in progress"

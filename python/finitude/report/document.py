@@ -210,7 +210,10 @@ class Report:
         off = _native.switched_off()
         if off is not None and not self.failure:
             self.failure = f"internal failure of the gate: {off[0]}"
-        alarms = self.alarms + self._under_way()
+        under_way = self._under_way()
+        listed = self.alarms[: merge.MAX_ALARMS - len(under_way)]
+        alarms = listed + under_way
+        unlisted = self.alarms_left_out + len(self.alarms) - len(listed)
         facts = {
             "finitude": _native.version,
             "torch": torch.__version__,
@@ -239,14 +242,15 @@ class Report:
             "failures": self.failures,
             "unwatched_from": off and off[1],
         }
-        if self.alarms_left_out:
+        if unlisted:
+            document["alarms_unlisted"] = unlisted
             document["advisories"] = self.advisories + [
                 {
                     "kind": "alarms-left-out",
                     "step": None,
                     "births": [],
                     "cause": None,
-                    "text": f"{self.alarms_left_out} alarms more than a report holds are not listed",
+                    "text": f"{unlisted} alarms more than a report holds are not listed",
                 }
             ]
         if self._checkpoints:

@@ -13,6 +13,7 @@ from ..base.ask import ask
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from ..base.types import Document, Watched
 
@@ -48,6 +49,12 @@ class Member:
         """Its rank, or None for a process that is none of several."""
         word, _, number = self.name.partition("-")
         return int(number.partition("-")[0]) if word == "rank" else None
+
+
+def count_alarms(document: dict[str, Any]) -> int:
+    """How many a run had by its report, which may be anyone's: those that it lists, and those past what it holds."""
+    listed, more = document.get("alarms"), document.get("alarms_unlisted")
+    return (len(listed) if isinstance(listed, list) else 0) + (more if type(more) is int and more > 0 else 0)
 
 
 def note_killed(folder: str, signal: str) -> None:
