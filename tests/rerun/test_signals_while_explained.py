@@ -65,6 +65,22 @@ def test_its_exception_reaches_the_program(tmp_path, place):
     )
 
 
+@pytest.mark.parametrize("level", ["gate", "tape", "trace"])
+@pytest.mark.parametrize("policy", ["stop", "skip", "warn"])
+def test_what_is_said_of_the_step_is_what_was_done(tmp_path, policy, level):
+    """The program's exception leaves the call: the step is not applied, whatever the policy, and nobody knows whether
+    training continues."""
+    text = PROGRAM.format(module="report.incident", name="Analysis.findings", error="TimeoutError", times=1)
+    got = helpers.run(tmp_path, text.replace("k in (2, 4)", "k == 2"), "--on-alarm", policy, "--level", level)
+    assert got.code == 0 and got.out.startswith("heard at 2 watchdog True\nended"), got.text()
+    alarm = got.the_alarm()
+    assert alarm["action"] == "not applied: the program's own exception (TimeoutError) ended the explanation"
+    assert alarm["weights"] == "clean" and got.report["failures"] == [], got.text()
+    said = " ".join(got.err.split())
+    assert "step 2 ended by the script's own exception: loss is NaN" in said, got.text()
+    assert "training continues" not in said and "was applied" not in said and "stopped before" not in said, got.text()
+
+
 @pytest.mark.parametrize(
     "error, code", [("class Own(BaseException): pass", 1), ("Own = SystemExit", 1), ("Own = KeyboardInterrupt", -2)]
 )
@@ -117,6 +133,7 @@ def test_signal_during_rerun_reaches_program_which_ends_normally(tmp_path):
     assert (got.code, got.out) == (0, "heard True\n"), got.text()
     alarm = got.the_alarm()
     assert (alarm["step"], alarm["rerun"]) == (3, "not-run") and "TimeoutError" in alarm["rerun_text"], got.text()
+    assert "step 3 ended by the script's own exception" in got.err and "exception (TimeoutError)" in alarm["action"]
 
 
 def test_and_the_steps_that_follow_are_watched(tmp_path):

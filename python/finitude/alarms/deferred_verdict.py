@@ -92,6 +92,7 @@ class Deferred:
         alarm["text"] = value + (
             growth.with_bad_loss(session.started_with, optimizer) if alarm["harmless"] and optimizer is not None else ""
         )
+        session.acting.begin(alarm, written=not late["left_out"])
         session.report.begin(alarm)
         if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any, False):
             # The program is beyond that step by now: only a second process comes to it again.
@@ -100,6 +101,7 @@ class Deferred:
         session.part(_native.note_event_in_store, ordinal, alarm["step"], "alarm")
         session.report.add_alarm(alarm)
         action = session.policy.on_alarm(ordinal, alarm["step"], alarm["harmless"])
+        session.acting.note_action(action)
         parameters = optimizer_members.parameters(optimizer) if optimizer is not None else []
         session.known.note(
             tensor for _, _, tensor in (sinks_of.of_optimizer(optimizer) if optimizer is not None else ())

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 CLOSING = "finitude: the closing line could not be made; the report holds what is known."
 FAILED = "a failure of our own ended the explanation"
+# What was done with a step that an exception of the program ended. Readers know it by "exception" (src/show/words.cpp).
+GAVE_WAY = "not applied: the program's own exception ({}) ended the explanation"
+TAKEN_BACK = "written and put back: the program's own exception ({}) ended the explanation"
 JUDGES = ("on_window", "on_scaler_step", "first_seen", "on_written")  # calls in which a step may be found bad
 AT_STEP = (*JUDGES, "on_searched", "on_scaler_agreed", "on_late", "on_scaler_skip", "on_hand_begin", "on_hand_end")
 
@@ -72,9 +75,9 @@ class Fallback:
     def __init__(self, session: Parts):
         self._session = session
 
-    def decide(self, name: str, optimizer: Optimizer | None, why: str = FAILED, raises: bool = True) -> bool | None:
-        """True: the step is skipped; None: applied, or no step is bad. raises: False where an exception of the program
-        takes the place of NonFiniteError."""
+    def decide(self, name: str, optimizer: Optimizer | None, why: str = FAILED, raised: str = "") -> bool | None:
+        """True: the step is skipped; None: applied, or no step is bad. raised: the name of an exception of the program
+        that is raised instead of NonFiniteError, and out of the call of the step whatever the policy says."""
         session = self._session
         if name not in AT_STEP:
             if name == "on_backward" and session.second_run.pending is None:
@@ -101,7 +104,7 @@ class Fallback:
         if "advisory" in alarm:
             session.part(session.dropping.end, alarm, False)
             return None
-        verdict = self._carry_out(optimizer, acting, raises)
+        verdict = self._carry_out(optimizer, acting, raised)
         if name == "first_seen":
             session.part(session.initial_state.decided, optimizer, verdict)
         return verdict
@@ -179,7 +182,7 @@ class Fallback:
             "history": {"loss": [], "grad_absmax": []},
         }
 
-    def _carry_out(self, optimizer, acting, raises):
+    def _carry_out(self, optimizer, acting, raised):
         session = self._session
         alarm, policy = acting.alarm, session.config.on_alarm
         ordinal = alarm.get("optimizer_ordinal", 0) if acting.ordinal is None else acting.ordinal
@@ -193,23 +196,20 @@ class Fallback:
         if action == "skip" and _get(ranks.several, False):
             action = "stop"  # the others may take this step
         applied = acting.written and not acting.undone
-        if action == "warn" and not alarm["harmless"]:
+        if not alarm["harmless"] and (applied or action == "warn" and not raised):
             alarm["weights"] = "damaged"
             session.damage.mark(ordinal)
-        left_out = (
-            "the step was undone"
-            if acting.undone
-            else "reported, the step is applied"
-            if applied
-            else "the step was skipped"
-        )
-        said = alarm.get("action") or "stopped"
-        alarm["action"] = {"warn": "reported, the step is applied", "skip": left_out}.get(
-            action, said if raises else left_out
-        )
+        if raised and not applied:
+            alarm["action"] = (TAKEN_BACK if acting.undone else GAVE_WAY).format(raised)
+        elif action == "warn" or applied and (raised or action == "skip"):
+            alarm["action"] = "reported, the step is applied"
+        elif action == "skip":
+            alarm["action"] = "the step was undone" if acting.undone else "the step was skipped"
+        else:
+            alarm["action"] = alarm.get("action") or "stopped"
         self._report(optimizer, alarm)
         if action in ("stop", "raise"):
-            if not raises:
+            if raised:
                 return True
             raise NonFiniteError(f"step {alarm['step']}: {alarm['text']}", report=alarm)
         if action == "warn" or acting.written:

@@ -49,10 +49,9 @@ def _second_run_ends(error):
     """A handler of a signal raised while the program runs a step again: the program continues with that, and with its
     streams and files."""
     if session is not None and runs_again():
-        session.part(
-            session.ending.unexplained,
-            f"{type(error).__name__}, raised by a handler of a signal, ended the second run",
-        )
+        name = type(error).__name__
+        why = f"{name}, raised by a handler of a signal, ended the second run"
+        session.part(session.ending.unexplained, why, minimal.GAVE_WAY.format(name))
         signals.let_go()
         signals.take()
 
@@ -70,10 +69,11 @@ def _tried(name, args):
     except (NonFiniteError, KeyboardInterrupt, SystemExit, Reached):
         raise
     except GivesWay:
-        why = f"{type(signals.last()).__name__}, raised by a handler of a signal of the program, ended the explanation"
+        raised = type(signals.last()).__name__
+        why = f"{raised}, raised by a handler of a signal of the program, ended the explanation"
         if name not in minimal.AT_STEP:
-            session.part(session.ending.unexplained, why)
-        return _decided(name, optimizer, why, raises=False)
+            session.part(session.ending.unexplained, why, minimal.GAVE_WAY.format(raised))
+        return _decided(name, optimizer, why, raised)
     except BaseException as e:
         if signals.is_of_handler(e):
             raise
@@ -83,10 +83,10 @@ def _tried(name, args):
         return _decided(name, optimizer)
 
 
-def _decided(name, optimizer, *why, **raises):
+def _decided(name, optimizer, *why):
     session.part(signals.hold, signals.NOTES)
     try:
-        verdict = session.fallback.decide(name, optimizer, *why, **raises)
+        verdict = session.fallback.decide(name, optimizer, *why)
         return verdict if optimizer is not None else None
     except NonFiniteError:
         raise

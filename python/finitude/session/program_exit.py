@@ -126,9 +126,9 @@ class Ending:
         self.unexplained("the program continued")
         self._session.report.begin(alarm)
 
-    def unexplained(self, why: str) -> bool:
+    def unexplained(self, why: str, action: str = "stopped") -> bool:
         """An alarm whose second run is cut short by `why`, so no time is left for another way: reported as it is.
-        True: there was one."""
+        action: where nothing is known of what was done. True: there was one."""
         session = self._session
         session.hand.lost()
         alarm = session.report.unexplained
@@ -141,7 +141,7 @@ class Ending:
             session.dropping.end(alarm, False)
             session.report.forget_unexplained()
             return False
-        alarm.setdefault("action", "stopped")
+        alarm.setdefault("action", action)
         self._add_and_print(alarm)
         return True
 
