@@ -1,6 +1,9 @@
 """The exception that ends a program is one line, whatever the words in it are made of."""
 
+import torch  # noqa: F401  its libraries
+
 from finitude.report import one_line
+from finitude.session.console import Console
 
 CAUSE = {"class": "user:mine", "text": "first line\nsecond\r\nthird\x1b[2J\x85fourth"}
 BIRTH = {"op": "aten::log", "phase": "forward", "file": "/srv/a\nb/train.py", "line": 11, "rows": [4, 9]}
@@ -30,3 +33,18 @@ def test_a_clause_ends_outside_parentheses():
     assert "cause: 9 bytes changed (bytes 0 to 8, no gap; a multiple of 2.5) between two calls (user:mine)" in line
     alarm["cause"]["text"] = "it is 0.5. The rest (of it; all) follows"
     assert "cause: it is 0.5 (user:mine)" in one_line.message(Report(alarm), alarm)
+
+
+def test_before_all_ranks_run_again_one_rank_names_no_cause():
+    """What it has found alone may be refuted: a state that was bad at the start is not yet a bad checkpoint."""
+    alarm = {"step": 0, "optimizer": "SGD", "text": "gain held 504 NaN", "births": [BIRTH], "level": "gate"}
+    alarm["cause"] = {"class": "corrupted-state", "confidence": "likely", "text": "a bad value", "experiments": []}
+    alarm["fix"] = {"text": "an earlier checkpoint", "verified": False}
+    console = Console(Report(alarm))
+    assert console.as_known(alarm) is alarm
+    assert "cause: a bad value (corrupted-state)" in one_line.message(Report(alarm), console.as_known(alarm))
+    console.explain_later(alarm)
+    known = console.as_known(alarm)
+    assert known["fix"] is None and known["cause"]["class"] == "unknown" and alarm["fix"]
+    line = one_line.message(Report(alarm), known)
+    assert "born in aten::log" in line and "; cause: being explained: all ranks" in line and "corrupted" not in line

@@ -222,6 +222,7 @@ if rank == 1 and step == 0: loss = loss * NAN"""
     assert "being explained: all ranks are run again together" in said and "the step was not run again" not in said, (
         got.text()
     )
+    assert "; cause: being explained: all ranks are run again together once they have ended" in got.err, got.text()
     assert (second["cause"]["class"], second["births"][0]["phase"]) == ("other-rank", "communication")
     if "were written a second time" not in first["rerun_text"]:
         assert [len((tmp_path / f"seen-{rank}.txt").read_text().splitlines()) for rank in range(2)] == [1, 1]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 4  # rows or samples in one line
 LONGEST_CLAUSE = 160  # characters
+TO_COME = "being explained: all ranks are run again together once they have ended"  # a cause that is not known yet
 
 
 def born(birth: Birth) -> str:
@@ -75,6 +76,8 @@ def message(report: Report, alarm: Alarm, more: str = "") -> str:
     cause = first["cause"] or {}
     if cause.get("class", "unknown") != "unknown":
         words += f"; cause: {_clause(cause['text'])} ({cause['class']})"
+    elif cause.get("text") == TO_COME:
+        words += f"; cause: {TO_COME}"
     path = report.path()
     words += f". Report: {path}" if path else ""
     # A line break of any kind becomes a blank, and no other control character reaches a terminal.

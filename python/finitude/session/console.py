@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..base.types import Alarm, Document
+    from ..base.types import Alarm, Cause, Document
     from ..report.document import Report
 
 MOST_LINES = 10  # about alarms of one kind
@@ -43,6 +43,16 @@ class Console:
         self.report.save(is_shown=bool(text))
         if text and not (document and self.show is not None and self.show(document, text)):
             _say(text)
+
+    def as_known(self, alarm: Alarm) -> Alarm:
+        """The alarm; before a second run of all ranks without the cause and the fix that this rank alone has for it,
+        and without the advice to use another level."""
+        if alarm is not self.later:
+            return alarm
+        cause: Cause = {"class": "unknown", "confidence": "possible", "text": one_line.TO_COME, "experiments": []}
+        known: Any = {**alarm, "cause": cause, "fix": None}
+        known.pop("level", None)
+        return known
 
     def _words(self, alarm, brief):
         """(text, its document): the report of an alarm; of one like others before, that no second run explained, one
@@ -87,7 +97,7 @@ class Console:
         ):
             return _line(alarm), None  # averaged gradients are bad everywhere; the rank whose own loss is bad says more
         document = self.report.document()
-        document["alarms"] = safe(secrets.hidden([alarm if alarm is not self.later else _to_come(alarm)]))
+        document["alarms"] = safe(secrets.hidden([self.as_known(alarm)]))
         document["advisories"] = []
         document.pop("trace", None)
         return self.report.text(document), document
@@ -106,12 +116,6 @@ class Console:
 
 def _line(alarm, more=""):
     return f"finitude: step {alarm['step']}: {alarm['text']}, {alarm['action']}{more}\n"
-
-
-def _to_come(alarm):
-    """As it is reported before its explanation, which is not there yet, and needs no other level."""
-    cause = {**alarm["cause"], "text": "being explained: all ranks are run again together once they have ended"}
-    return {**{key: value for key, value in alarm.items() if key != "level"}, "cause": cause}
 
 
 def _say(text):

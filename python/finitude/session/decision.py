@@ -201,7 +201,8 @@ class Decision:
             session.part(session.holds.release)
             if undone or not written:
                 session.part(lambda: _native.put_back(batch_source.iterates_data()))
-            text = one_line.message(session.report, alarm, "; the step was undone" * undone)
+            known = session.console.as_known(alarm)
+            text = one_line.message(session.report, known, "; the step was undone" * undone)
             if not written:
                 session.skipped.note(ordinal, alarm["step"], text)
             raise NonFiniteError(text, report=alarm)
