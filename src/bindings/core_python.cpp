@@ -67,7 +67,7 @@ py::dict read_ring(const std::string& path) {
     const float scale = record::loss_scale(r.flags);  // a ring from elsewhere may say anything
     d["scale"] = scale > 0 && std::isfinite(scale) ? py::object(py::float_(scale)) : py::none();
     d["loss"] = r.loss;
-    d["grad_absmax"] = r.grad_absmax;
+    d["grad_absmax"] = record::unscaled_gradient(r);
     d["lr"] = r.lr;
     d["seconds"] = static_cast<double>(r.time_ns - contents.started_ns) * 1e-9;
     steps.append(d);

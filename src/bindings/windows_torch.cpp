@@ -162,16 +162,16 @@ py::dict window_verdict(py::handle optimizer, bool buffers_turned_nan) {
   return d;
 }
 
-// history(ordinal): (loss, gradient absmax, learning rate) of the steps of applied_steps().
+// history(ordinal): (loss, gradient absmax without the loss scale, learning rate) of the steps of applied_steps().
 py::list history(std::uint32_t ordinal) {
   py::list out;
   for (const record::StepRecord& step : applied_steps(ordinal))
-    out.append(py::make_tuple(step.loss, step.grad_absmax, step.lr));
+    out.append(py::make_tuple(step.loss, record::unscaled_gradient(step), step.lr));
   return out;
 }
 
-// ring_steps(ordinal): (step, loss, gradient absmax, learning rate) of all applied steps of that optimizer that the
-// ring still holds.
+// ring_steps(ordinal): (step, loss, gradient absmax without the loss scale, learning rate) of all applied steps of that
+// optimizer that the ring still holds.
 py::list ring_steps(std::uint32_t ordinal) {
   record::RingContents ring;
   std::string error;
@@ -179,7 +179,7 @@ py::list ring_steps(std::uint32_t ordinal) {
   if (!live().ring || !live().ring->on() || !record::read_ring(live().ring->bytes(), &ring, &error)) return out;
   for (const record::StepRecord& step : ring.records)
     if (step.optimizer == ordinal && (step.flags & record::kStepApplied) != 0)
-      out.append(py::make_tuple(step.step, step.loss, step.grad_absmax, step.lr));
+      out.append(py::make_tuple(step.step, step.loss, record::unscaled_gradient(step), step.lr));
   return out;
 }
 

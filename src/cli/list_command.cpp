@@ -17,6 +17,7 @@
 #include "record/ring_posix.h"
 #include "show/json_file.h"
 #include "show/printable.h"
+#include "show/read.h"
 #include "show/show.h"
 
 namespace finitude::cli {
@@ -55,8 +56,8 @@ struct Line {
   json outcome, started, seconds, last_good;
   json step, loss;  // the newest ones, of a run that has not ended by itself
   json job;         // of a scheduler or launcher
-  std::uint64_t steps = 0;
-  std::size_t alarms = 0, warnings = 0, capsules = 0;
+  std::uint64_t steps = 0, alarms = 0;
+  std::size_t warnings = 0, capsules = 0;
 };
 
 std::string counted(std::size_t number, const std::string& word) {
@@ -101,24 +102,26 @@ json json_of(const std::string& folder, const Line& line) {
       {"loss", line.loss},       {"job", line.job},         {"warnings", line.warnings}};
 }
 
-// Of a run that has not ended, from its events: how often it warned, and the last good checkpoint, written before the
-// first growth that was warned of; null: there is none.
+// Of a run that has not ended, from its events: how often it warned, how many alarms it had, where its report is
+// older, and the last good checkpoint, written before the first growth that was warned of; null: there is none.
 void put_events(const std::string& folder, Line* line) {
   line->last_good = json();
   std::string bytes;
   if (!show::read_file(folder + "/events.jsonl", kMaxEvents, bytes).empty()) return;
   std::vector<std::pair<std::string, std::int64_t>> good;  // path and step; the newest last
   std::int64_t onset = std::numeric_limits<std::int64_t>::max();
+  std::uint64_t alarms = 0;
   std::istringstream lines(bytes);
   for (std::string text; std::getline(lines, text);) {
     json event;
-    const bool may_count =
-        text.find("\"checkpoint\"") != std::string::npos || text.find("\"warning\"") != std::string::npos;
+    const bool may_count = text.find("\"checkpoint\"") != std::string::npos ||
+                           text.find("\"warning\"") != std::string::npos || text.find("\"alarm\"") != std::string::npos;
     if (!may_count || !show::parse_json(text, event).empty() || !event.is_object()) continue;
     const auto whole = [&](const char* key) {
       const json number = event.value(key, json());
       return number.is_number_integer() ? number.get<std::int64_t>() : -1;
     };
+    if (event.value("kind", json()) == "alarm") alarms += event.value("explained", json()) == true;
     if (event.value("kind", json()) == "warning") ++line->warnings;
     if (event.value("kind", json()) == "warning" && event.value("what", json()) == "growth" && whole("since") >= 0)
       onset = std::min(onset, whole("since"));
@@ -129,6 +132,7 @@ void put_events(const std::string& folder, Line* line) {
     if (event.value("verdict", json()) == "good" && event.value("weights", json()) == true)
       good.emplace_back(path, whole("step"));
   }
+  line->alarms = std::max(line->alarms, alarms);
   std::error_code error;
   while (!good.empty() && (good.back().second > onset || !fs::exists(good.back().first, error))) good.pop_back();
   if (!good.empty()) line->last_good = good.back().first;
@@ -163,7 +167,7 @@ Line of_members(const std::string& folder) {
   for (const std::string& member : member_folders(folder)) {
     json report;
     if (!read_report(member, &report) || !show::problem(report).empty() || report["alarms"].empty()) continue;
-    line.alarms += report["alarms"].size();
+    line.alarms += show::alarm_count(report);
     if (line.reason.empty()) line.reason = reason_of(report);
   }
   if (fs::exists(folder + "/report.json", error)) {
@@ -178,7 +182,7 @@ Line of_report(const std::string& folder, const json& report) {
   line.state = state_of(folder, &report);
   line.reason = reason_of(report);
   line.steps = report["watched"]["steps"].get<std::uint64_t>();
-  line.alarms = report["alarms"].size();
+  line.alarms = show::alarm_count(report);
   if (const json checkpoints = report.value("checkpoints", json::object());
       checkpoints.is_object() && checkpoints.value("last_good", json()).is_object()) {
     line.last_good = checkpoints["last_good"].value("checkpoint", json());

@@ -150,6 +150,7 @@ void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, dou
         mark.state = GradMark::kClean;
         mark.absmax = norm;  // a bound: this gradient was not read
         mark.norm = -1;
+        mark.is_unscaled = owner->is_unscaled;
       }
       any_owned = true;
       any_bad |= mark.state > GradMark::kClean;

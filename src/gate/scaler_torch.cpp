@@ -108,7 +108,22 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   return r ? result.release() : nullptr;
 }
 
+// GradScaler.unscale_(self, optimizer), which its step calls as well, where the program has not: what is read of the
+// gradients from here on has no scale.
+PyObject* scaler_unscale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  Live& l = live();
+  PyObject* const result = PyObject_Vectorcall(l.original_unscale.get(), args, static_cast<size_t>(nargs), kwnames);
+  if (result != nullptr && l.on && nargs >= 2 && truthy_attribute(args[0], "_enabled")) {
+    as_guest([&] {
+      if (OptimizerEntry* const entry = find_entry(args[1])) entry->is_unscaled = true;
+    });
+  }
+  return result;
+}
+
 PyMethodDef scale_def = {"scale", reinterpret_cast<PyCFunction>(scaler_scale), METH_FASTCALL | METH_KEYWORDS, nullptr};
+PyMethodDef unscale_def = {"unscale_", reinterpret_cast<PyCFunction>(scaler_unscale), METH_FASTCALL | METH_KEYWORDS,
+                           nullptr};
 PyMethodDef step_def = {"step", reinterpret_cast<PyCFunction>(scaler_step), METH_FASTCALL | METH_KEYWORDS, nullptr};
 
 }  // namespace
@@ -116,14 +131,17 @@ PyMethodDef step_def = {"step", reinterpret_cast<PyCFunction>(scaler_step), METH
 // The replacements are instance methods, so that they bind `self` as attributes of the class. References to the
 // originals are kept until the next call.
 PyObject* scaler_methods(PyObject*, PyObject* args) {
-  PyObject *scale, *step;
-  if (!PyArg_ParseTuple(args, "OO", &scale, &step)) return nullptr;
+  PyObject *scale, *step, *unscale;
+  if (!PyArg_ParseTuple(args, "OOO", &scale, &step, &unscale)) return nullptr;
   live().original_scale = Object::share(scale);
   live().original_scaler_step = Object::share(step);
+  live().original_unscale = Object::share(unscale);
   const Object a = Object::take(PyCFunction_New(&scale_def, nullptr));
   const Object b = Object::take(PyCFunction_New(&step_def, nullptr));
-  if (!a || !b) return nullptr;
-  return Py_BuildValue("(NN)", PyInstanceMethod_New(a.get()), PyInstanceMethod_New(b.get()));
+  const Object c = Object::take(PyCFunction_New(&unscale_def, nullptr));
+  if (!a || !b || !c) return nullptr;
+  return Py_BuildValue("(NNN)", PyInstanceMethod_New(a.get()), PyInstanceMethod_New(b.get()),
+                       PyInstanceMethod_New(c.get()));
 }
 
 }  // namespace finitude::bindings

@@ -5,7 +5,7 @@
 
 namespace finitude::bindings {
 
-// scaler_methods(original scale, original step) -> the two that stand in for them. With the GIL held.
+// scaler_methods(original scale, step, unscale_) -> the three that stand in for them. With the GIL held.
 PyObject* scaler_methods(PyObject*, PyObject* args);
 
 }  // namespace finitude::bindings

@@ -59,6 +59,7 @@ struct WindowState {
   bool clip_proves = false;        // the last window's clip norm proved the gradients finite
   double clip_norm = 0;            // 2-norm of the gradients of this window before they were clipped; 0: not known
   double clip_max = 0;             // what it was clipped to
+  bool is_unscaled = false;        // a GradScaler has unscaled the gradients of this window
   std::uint32_t dropped = 0;       // how often bad gradients of this window were replaced before its last backward
   bool laundered = false;          // gradients that were bad after backward are finite or gone now
   bool norm_overflow = false;      // a clip norm overflowed though every element was finite
@@ -145,7 +146,7 @@ struct Counters {
 struct Live {
   bool on = false;
   Object cold;  // finitude.session.native_callbacks: the Python side of rare events
-  Object original_backward, original_clip, original_clip_value, original_scale, original_scaler_step;
+  Object original_backward, original_clip, original_clip_value, original_scale, original_scaler_step, original_unscale;
   Counters counters;
   std::vector<std::unique_ptr<OptimizerEntry>> optimizers;
   std::uint32_t next_ordinal = 0;

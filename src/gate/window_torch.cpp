@@ -152,6 +152,7 @@ void after_backward() {
     if (!is_alive(*entry) || (is_separate && entry->thread != 0 && entry->thread != thread)) continue;
     const ParamGroups groups(entry->self);
     const Wrote wrote = count_backward(*entry, groups);
+    if (wrote != Wrote::kNo) entry->is_unscaled = false;  // what a backward adds is scaled
     is_known = is_known || wrote == Wrote::kYes;
     if (wrote == Wrote::kYes) micro_batch = std::max(micro_batch, entry->backwards - 1);
     if (wrote == Wrote::kUnknown) guessed = std::max(guessed, entry->backwards - 1);
@@ -270,7 +271,10 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
       }
     }
     verdict->bad_gradients += mark.state > GradMark::kClean;
-    verdict->grad_absmax = std::max(verdict->grad_absmax, mark.absmax);
+    if (mark.absmax > verdict->grad_absmax) {
+      verdict->grad_absmax = mark.absmax;
+      verdict->is_scaled = !mark.is_unscaled;
+    }
   });
   l.counters.gradients_scanned += seen;
   // From here this step answers for gradients that the script asked for (autograd.grad).
@@ -330,6 +334,7 @@ void close_window(OptimizerEntry& entry) {
   entry.backwards = 0;
   entry.norm_overflow = false;
   entry.clip_norm = entry.clip_max = 0;
+  entry.is_unscaled = false;
   entry.dropped = entry.drops.unreported = 0;
   entry.bad_since = 0;
   entry.window_start = l.next_serial;
@@ -364,6 +369,7 @@ std::optional<record::StepRecord> record_step(const OptimizerEntry& entry, const
   for (const LossNote& note : live().losses) {
     if (note.serial > entry.window_start) loss = note.value;
   }
+  if (verdict.is_scaled && live().loss_scale > 0) flags |= record::kStepGradientScaled;
   return push_now(
       {entry.step, entry.ordinal, flags | record::loss_scale_flags(live().loss_scale), loss, verdict.grad_absmax, lr});
 }

@@ -8,7 +8,8 @@ namespace finitude::bindings {
 struct WindowVerdict {
   bool needs_cold = false;  // something non-finite, or a rare event the Python side must hear of
   double grad_absmax = 0;
-  double lr = 0;  // of the first group; what it was, where there is none
+  bool is_scaled = false;  // grad_absmax is that of a gradient that no GradScaler had unscaled when it was read
+  double lr = 0;           // of the first group; what it was, where there is none
   std::uint32_t bad_gradients = 0;
   std::uint32_t laundered = 0;  // bad after backward, finite now because the script zeroed or replaced them
   bool late = false;            // what the device found will be known later

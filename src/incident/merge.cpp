@@ -222,7 +222,10 @@ json merged(const json& own, const std::vector<Member>& members) {
   }
   if (warnings.size() > kMaxAdvisories)
     warnings.erase(warnings.begin(), warnings.end() - static_cast<std::ptrdiff_t>(kMaxAdvisories));
+  std::uint64_t unlisted = 0;
+  for (const json* report : everyone) unlisted += count(*report, "alarms_unlisted");
   if (listed.size() > show::kMaxAlarms) {
+    unlisted += listed.size() - show::kMaxAlarms;
     advisories.push_back(unlisted_advisory(listed.size() - show::kMaxAlarms));
     listed.erase(listed.begin() + show::kMaxAlarms, listed.end());
   }
@@ -234,6 +237,7 @@ json merged(const json& own, const std::vector<Member>& members) {
   result["outcome"] = outcome;
   result["reason"] = reason;
   result["alarms"] = std::move(listed);
+  if (unlisted != 0) result["alarms_unlisted"] = unlisted;
   result["advisories"] = std::move(advisories);
   result["warnings"] = std::move(warnings);
   if (json checkpoints = merged_checkpoints(own, members); !checkpoints.empty())

@@ -223,7 +223,10 @@ std::string closing_line(const json& report, std::uint64_t unlisted) {
     if (handled != 0)
       parts.push_back(counted(handled, "bad step", "bad steps") + " handled by the " +
                       (show::is_of_cpp(report) ? "program" : "script"));
-    if (!report.at("alarms").empty()) parts.push_back(counted(report["alarms"].size() + unlisted, "alarm", "alarms"));
+    if (!report.at("alarms").empty()) {
+      const std::uint64_t more = std::max(unlisted, count(report, "alarms_unlisted"));
+      parts.push_back(counted(report["alarms"].size() + more, "alarm", "alarms"));
+    }
   }
   if (report["outcome"] == "clean") say_clean(watched, advisories, &parts);
   if (!is_unwatched) {

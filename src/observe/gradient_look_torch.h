@@ -12,7 +12,8 @@ namespace finitude::observe {
 // What the last look at a gradient said. Valid while no further backward ran and identity and version still match.
 struct GradMark {
   enum State : std::uint8_t { kUnseen, kClean, kInfinite, kNaN } state = kUnseen;
-  bool explained = false;  // that alarm names where it was born: it reports the loss that this came from
+  bool is_unscaled = false;  // read after a GradScaler had unscaled it
+  bool explained = false;    // that alarm names where it was born: it reports the loss that this came from
   const c10::TensorImpl* grad = nullptr;
   std::uint32_t version = 0;
   std::uint32_t reported =

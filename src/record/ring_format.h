@@ -25,6 +25,7 @@ enum StepFlags : std::uint32_t {
   kStepScalerSkip = 4,
   kStepAlarm = 8,
   kStepHandledByScript = 16,
+  kStepGradientScaled = 32,  // grad_absmax was read before the GradScaler had unscaled the gradients
 };
 
 // The loss scale that a GradScaler had at the step lies in the upper half of the flags, as a bfloat16: powers of two,
@@ -45,6 +46,13 @@ struct StepRecord {
   double lr = 0;
   std::uint64_t time_ns = 0;  // of the monotonic clock
 };
+
+// grad_absmax without the loss scale, where that is known. What a clipped norm or the optimizer was given has none.
+constexpr double unscaled_gradient(const StepRecord& step) noexcept {
+  const float scale = loss_scale(step.flags);
+  return (step.flags & kStepGradientScaled) != 0 && scale > 0 ? step.grad_absmax / static_cast<double>(scale)
+                                                              : step.grad_absmax;
+}
 
 // Offsets in bytes, for who reads the file with another language.
 struct RingHeader {

@@ -96,7 +96,10 @@ json Document::whole(const incident::Counters& counters, const std::vector<incid
   document["warnings"] = warnings_;
   document["advisories"] = advisories_;
   for (json& one : ruined) document["advisories"].push_back(std::move(one));
-  if (unlisted_ != 0) document["advisories"].push_back(incident::unlisted_advisory(unlisted_));
+  if (unlisted_ != 0) {
+    document["alarms_unlisted"] = unlisted_;
+    document["advisories"].push_back(incident::unlisted_advisory(unlisted_));
+  }
   return document;
 }
 

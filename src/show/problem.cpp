@@ -242,6 +242,7 @@ const Shape kReport{{{"outcome", kText, true, "clean|alarm|unwatched|running|kil
                      {"seconds", kNumber},
                      {"watched", kObject, true, {}, &kWatched},
                      {"alarms", kArray, true, {}, &kAlarm, 0, kMaxAlarms},
+                     {"alarms_unlisted", kCount},
                      {"advisories", kArray, true, {}, &kAdvisory, 0, 10'000},
                      {"warnings", kArray, false, {}, &kWarning, 0, 10'000},
                      {"checkpoints", kObject, false, {}, &kCheckpoints},

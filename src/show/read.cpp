@@ -1,5 +1,6 @@
 #include "show/read.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -43,6 +44,11 @@ std::uint64_t count(const Json& object, const char* key) {
   if (!value.is_number_float()) return 0;
   const double number = value.get<double>();
   return number >= 0 && number < 9.0e15 ? static_cast<std::uint64_t>(number) : 0;
+}
+
+std::uint64_t alarm_count(const Json& report) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 53;  // a report from elsewhere may say anything
+  return list(report, "alarms").size() + std::min(count(report, "alarms_unlisted"), kMost);
 }
 
 bool has_count(const Json& object, const char* key) { return at(object, key).is_number(); }

@@ -20,6 +20,8 @@ const Json& list(const Json& object, const char* key);
 std::string text(const Json& object, const char* key);
 std::uint64_t count(const Json& object, const char* key);  // 0 unless it is a non-negative number
 bool has_count(const Json& object, const char* key);
+// How many alarms a run had by its report: those listed, and those past what a report holds.
+std::uint64_t alarm_count(const Json& report);
 // The digits of an integer, "?" for anything else.
 std::string digits(const Json& value);
 bool flag(const Json& object, const char* key);

@@ -17,7 +17,7 @@ std::string summary(const Json& report) {
   line += "  " + headline(report, first);
   const std::string kind = text(at(first, "cause"), "class");
   if (!kind.empty() && kind != "unknown") line += " Cause: " + kind + ".";
-  if (alarms.size() > 1) line += " And " + counted(alarms.size() - 1, "alarm") + " more.";
+  if (const std::uint64_t more = alarm_count(report) - 1; more > 0) line += " And " + counted(more, "alarm") + " more.";
   return line;
 }
 

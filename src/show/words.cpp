@@ -135,7 +135,7 @@ std::string outcome_sentence(const Json& report) {
     return "no alarm" + (warnings ? ", " + counted(warnings, "warning") : "") +
            (advisories ? ", " + grouped(advisories) + (advisories == 1 ? " advisory" : " advisories") : "") + ".";
   }
-  return counted(list(report, "alarms").size(), "alarm") + (reason.empty() ? "." : ": " + reason);
+  return counted(alarm_count(report), "alarm") + (reason.empty() ? "." : ": " + reason);
 }
 
 std::string end_sentence(const Json& report) {

@@ -201,10 +201,10 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
   const bool softmax_has_news = look_at_softmax(step, &found->second);
   const bool drops_have_news = look_at_drops(entry, step, &found->second);
   const bool parameters_have_news = look_at_parameters(entry, step, s.gradients, &found->second);
-  // What grows and vanishes is judged without the loss scale, which a scaler changes. Of gradients that were clipped
-  // the norm was taken after they had been unscaled.
+  // What grows and vanishes is judged without the loss scale, which a scaler changes.
   const float scale = record::loss_scale(step.flags);
-  const double unscaled = scale > 0 && !(entry.clip_norm > 0) ? 1 / static_cast<double>(scale) : 1;
+  const bool is_scaled = scale > 0 && (step.flags & record::kStepGradientScaled) != 0;
+  const double unscaled = is_scaled ? 1 / static_cast<double>(scale) : 1;
   if (unscaled != 1)
     for (float& gradient : s.gradients)
       if (gradient > 0) gradient = static_cast<float>(gradient * unscaled);

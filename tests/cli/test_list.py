@@ -1,6 +1,11 @@
 """`finitude list`: what it refuses, and runs whose report cannot be read."""
 
+import json
+import pathlib
+
 import helpers
+
+SAMPLE = pathlib.Path(__file__).parents[1] / "data" / "reports" / "loss_forward.json"
 
 
 def test_it_refuses_what_it_does_not_know(tmp_path):
@@ -16,3 +21,19 @@ def test_unreadable_report_is_listed_as_such(tmp_path):
     (run / "run.json").write_text("{}")
     got = helpers.finitude(tmp_path, "list", str(tmp_path))
     assert got.code == 0 and "report.json cannot be read" in got.out and "killed" not in got.out
+
+
+def test_alarms_that_a_report_does_not_list_are_counted(tmp_path):
+    """Also where the process was killed after its report was written: its events hold the others."""
+    report = {**json.loads(SAMPLE.read_text()), "alarms_unlisted": 300}
+    events = "".join(
+        f'{{"kind": "alarm", "step": {i}, "explained": {e}}}\n' for i in range(5085) for e in ("false", "true")
+    )
+    for name, under_way in (("20260101-000000-ended-1", {}), ("20260101-000001-killed-1", {"under_way": {"pid": 1}})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text(json.dumps({**report, **under_way}))
+        (tmp_path / name / "events.jsonl").write_text(events)
+    got = helpers.finitude(tmp_path, "list", "--json", str(tmp_path))
+    counts = {one["run"]: one["alarms"] for one in json.loads(got.out)}
+    assert counts["20260101-000000-ended-1"] == len(report["alarms"]) + 300, got.text()
+    assert counts["20260101-000001-killed-1"] == 5085, got.text()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import training
+from helpers import run, training
 
 LOOP = """
 import warnings
@@ -216,3 +216,42 @@ def test_large_rate_beside_a_scaler_that_is_used_is_the_rate(tmp_path):
     body = "opt = torch.optim.SGD(model.parameters(), lr=1e5)" + loop(steps=20)
     cause = training(tmp_path, body, "--on-alarm", "stop").alarms[0]["cause"]
     assert cause["class"] == "learning-rate" and "still multiplied" not in cause["text"], cause
+
+
+HISTORY = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 1e-4, momentum={momentum})
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for i in range(7):
+    {first}
+    for k in range({batches}):
+        x = torch.randn(64, 8) / (0 if i == 6 else 1)
+        scaler.scale(model(x).pow(2).mean() / 2).backward()
+    {unscale}
+    scaler.step(opt)
+    print(max(p.grad.abs().max().item() for p in model.parameters()))
+    scaler.update()
+    {last}
+"""
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("zeroed", ["first", "last"])
+@pytest.mark.parametrize("unscale", ["", "scaler.unscale_(opt)"])
+def test_gradients_before_a_bad_step_are_without_the_scale(tmp_path, batches, zeroed, unscale):
+    places = {"first": "", "last": "", zeroed: "opt.zero_grad()"}
+    text = HISTORY.format(batches=batches, momentum=0.9 if zeroed == "last" else 0, unscale=unscale, **places)
+    got = run(tmp_path, text, "--on-alarm", "skip")
+    true = [float(line) for line in got.out.splitlines()[:6]]
+    assert got.the_alarm()["history"]["grad_absmax"] == pytest.approx(true, rel=1e-2), got.text()
+
+
+@pytest.mark.parametrize("unscale", ["", "scaler.unscale_(opt); "])
+def test_a_clipped_norm_before_a_bad_step_is_without_the_scale(tmp_path, unscale):
+    clip = f"{unscale}print(torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9).item(), file=open('norms', 'a'))"
+    text = HISTORY.format(batches=1, momentum=0, unscale=clip, first="opt.zero_grad()", last="")
+    got = run(tmp_path, text, "--on-alarm", "skip")
+    norms = [float(line) / (1 if unscale else 1024) for line in (tmp_path / "norms").read_text().splitlines()[:6]]
+    assert got.the_alarm()["history"]["grad_absmax"] == pytest.approx(norms, rel=1e-2), got.text()

@@ -106,9 +106,9 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     _patches.set(torch.optim.Optimizer, "__setstate__", _wrap_restored(torch.optim.Optimizer.__setstate__))
     _patches.set(torch.nn.Module, "load_state_dict", _wrap_loaded(torch.nn.Module.load_state_dict))
     scaler = torch.amp.GradScaler
-    scale_method, step_method = _native.scaler_methods(scaler.__dict__["scale"], scaler.__dict__["step"])
-    _patches.set(scaler, "scale", scale_method)
-    _patches.set(scaler, "step", step_method)
+    names = ("scale", "step", "unscale_")
+    for name, method in zip(names, _native.scaler_methods(*(scaler.__dict__[name] for name in names))):
+        _patches.set(scaler, name, method)
     iterator = dataloader._BaseDataLoaderIter
     iter_method, next_method, index_method = _native.loader_methods(
         dataloader.DataLoader.__dict__["__iter__"], iterator.__dict__["__next__"], iterator.__dict__["_next_index"]
