@@ -105,3 +105,62 @@ def test_an_overflow_in_the_step_after_that_is_no_matter_of_clipping(tmp_path):
     assert "in 1 step, where learning rate x gradient is" in cause["text"] and "epsilon" in fix["text"], got.text()
     line = (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1]
     assert line.strip().startswith("p.sub_(p.grad / (v.sqrt()"), fix
+
+
+REFRESHED = """
+import torch
+from torch import nn
+class Scaled(torch.optim.Optimizer):
+    kind = "KIND"
+    def __init__(self, params, lr=1e-3):
+        super().__init__(params, dict(lr=lr))
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                s = self.state[p]
+                v = s.setdefault("v", torch.zeros_like(p))
+                UPDATE
+torch.manual_seed(0)
+x = torch.randn(2000, 16)
+y = torch.sin(x[:, :1])
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
+opt = Scaled(model.parameters())
+for i in range(4):
+    r = torch.randint(0, 2000, (64,))
+    loss = ((model(x[r]) - y[r]) ** 2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+DIVIDES = "p.addcdiv_(p.grad, v.sqrt().add_(1e-16), value=-1e-3)"
+PLAIN = "p.sub_(p.grad.div(v.sqrt() + 1e-16).mul(1e-3))"
+BRANCHED = f"""if self.kind == "addcdiv":
+                    {DIVIDES}
+                else:
+                    {PLAIN}"""
+UPDATES = {
+    "first branch": (BRANCHED, "addcdiv", ""),
+    "second branch": (BRANCHED, "plain", ""),
+    "continues": (f'if self.kind == "addcdiv": {DIVIDES}; continue\n                {PLAIN}', "addcdiv", ""),
+    "no branch": (PLAIN, "plain", PLAIN),
+    "with a gradient": (f"if p.grad is not None: {PLAIN}", "plain", PLAIN),
+    "state is NaN at once": (f"v.addcmul_(p.grad, p.grad, value=0.0)\n                {DIVIDES}", "", DIVIDES),
+}
+
+
+@pytest.mark.parametrize("update, kind, line", UPDATES.values(), ids=UPDATES)
+def test_one_step_has_one_story_and_no_line_that_may_not_have_run(tmp_path, update, kind, line):
+    got = run(tmp_path, REFRESHED.replace("UPDATE", update).replace("KIND", kind))
+    first, *others = got.alarms
+    assert first["step"] == 1 and first["cause"]["class"] == "optimizer-arithmetic", got.text()
+    assert [a.get("repeat_of") for a in others] == [1] and others[0]["sink"]["kind"] == "parameter", got.text()
+    assert got.err.count("born in forward") == 1 and "explained with the loss of this step" in got.err, got.text()
+    error = next(text for text in got.err.splitlines() if "NonFiniteError: " in text)
+    assert "(optimizer-arithmetic)" in error and "(learning-rate)" not in got.err, got.err
+    text, fix = first["cause"]["text"], first["fix"]
+    if line:
+        at = (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1]
+        assert line in at and "it divides at train.py:" in text, text
+    else:
+        assert "it divides at" not in text and not fix["line"], text

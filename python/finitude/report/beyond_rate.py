@@ -15,6 +15,7 @@ from ..base import sources
 from ..base._places import is_library
 from ..program import optimizer_members, step_wrapper
 from . import hyperparameters
+from .branches import Branches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,7 +156,8 @@ def _explain_arithmetic(found, optimizer, of):
     """An optimizer of the program's or of another library: its own arithmetic."""
     name, parameter, kind = of.name, of.parameter, type(optimizer).__name__
     zero, small = _zero_state(optimizer, parameter), _small_state(optimizer, parameter)
-    place, keys = _division(optimizer, [*zero, *small])
+    ran = {(b["file"], b["line"]) for b in found["births"] if b["phase"] == "optimizer"}
+    place, keys = _division(optimizer, [*zero, *small], ran)
     if not keys and of.by < BEYOND * of.by_rate:
         return
     zero = [key for key in zero if key in keys] or zero
@@ -225,9 +227,10 @@ DIVIDES = {"div": 0, "div_": 0, "true_divide": 0, "true_divide_": 0, "addcdiv": 
 INVERTS = ("reciprocal", "reciprocal_", "rsqrt", "rsqrt_")
 
 
-def _division(optimizer, keys):
+def _division(optimizer, keys, ran):
     """((file, line) of where the class divides, which of these keys of its state it divides by there). None, and no
-    key, where the class is a library's, or divides in several places by something else."""
+    key, where the class is a library's, or divides in several places by something else. ran: places that the trace
+    saw. The place is None where another branch may have run instead."""
     found = []
     for cls in type(optimizer).__mro__:
         step = inspect.unwrap(cls.__dict__["step"]) if callable(cls.__dict__.get("step")) else None
@@ -249,18 +252,23 @@ def _division(optimizer, keys):
             ),
             tree,
         )
+        branches = Branches(owner)
         for function in [n for n in ast.walk(owner) if isinstance(n, ast.FunctionDef)]:
             aliases = _aliases(function)
             for node in ast.walk(function):
                 if (by := _denominator(node)) is not None:
-                    line = node.lineno  # type: ignore[attr-defined]  # an expression
-                    found.append((sorted(_keys(by, aliases) & set(keys)), code.co_filename, line))
+                    place = code.co_filename, node.lineno  # type: ignore[attr-defined]  # an expression
+                    is_sure = place in ran or branches.always_runs(node)
+                    found.append((sorted(_keys(by, aliases) & set(keys)), place, is_sure))
         break
     by_key = [f for f in found if f[0]]
     if not by_key and len(found) != 1:
         return None, ()
-    of, file, line = (by_key or found)[0]
-    return (file, line), of
+    candidates = by_key or found
+    of, place, is_sure = next((f for f in candidates if f[1] in ran), None) or next(
+        (f for f in candidates if f[2]), candidates[0]
+    )
+    return (place if is_sure else None), of
 
 
 def _denominator(node):

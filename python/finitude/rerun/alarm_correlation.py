@@ -66,6 +66,8 @@ class RecentAlarms:
         may_be_allowed = self._allowed.is_any
         if where in ("window", "skipped") and not may_be_allowed and self.is_repeat(alarm):
             return False
+        if where == "written" and not may_be_allowed and not ranks.several() and self.repeats.take_written(alarm):
+            return False
         if self._second_runs.take(kind, alarm["harmless"], may_be_allowed, traced):
             return True
         # Where bad steps are applied the next ones are bad for that, and where all is NaN the bits of all steps

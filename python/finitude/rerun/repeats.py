@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..base.types import Alarm
 
 DIVERGES = frozenset({"learning-rate", "exploding-gradient"})  # each later step fails by the same weights
+MOVES_WEIGHTS = DIVERGES | {"optimizer-arithmetic"}  # what a step writes on such weights follows from them
 BY_CHANCE = 3  # explained steps in a row after which those that follow are repeats, though each has its own bad samples
 
 
@@ -23,12 +24,26 @@ def _sign(ordinal, alarm):
     return ordinal, "loss", alarm["harmless"], value, _native.graph_of_bad_loss() if alarm["harmless"] else 0
 
 
+def _point_to(first, alarm, text):
+    alarm["repeat_of"] = first["step"]
+    alarm["cause"] = {"class": first["cause"]["class"], "confidence": "possible", "experiments": [], "text": text}
+
+
 class Repeats:
     def __init__(self):
         self._first = {}  # sign -> the alarm that is explained
         # number of an optimizer -> its last alarm's step, how many in a row are explained, how many there are
         self._row = {}
         self._diverged: dict[int, Alarm] = {}  # number of an optimizer -> its last explained alarm, of a divergence
+        self._explained: dict[int, Alarm] = {}  # number of an optimizer -> its last explained alarm
+
+    def take_written(self, alarm: Alarm) -> bool:
+        """Is what the step wrote explained by the alarm of its loss, which came of weights that had grown?"""
+        first = self._explained.get(alarm["optimizer_ordinal"])
+        if first is None or first["step"] != alarm["step"] or first["cause"]["class"] not in MOVES_WEIGHTS:
+            return False
+        _point_to(first, alarm, "the alarm of this step's loss explains this as well; not run again")
+        return True
 
     def take(self, alarm: Alarm) -> bool:
         """Is it one? A step without harm, or one that follows without a good step between. Where only some samples were
@@ -43,13 +58,9 @@ class Repeats:
         own_samples = not diverges and bool(first["births"][0].get("rows")) and explained < BY_CHANCE
         if not alarm["harmless"] and (not in_a_row or own_samples):
             return False
-        alarm["repeat_of"] = first["step"]
-        alarm["cause"] = {
-            "class": first["cause"]["class"],
-            "confidence": "possible",
-            "experiments": [],
-            "text": f"as step {first['step']}, which is explained and failed at the same sink; not run again",
-        }
+        _point_to(
+            first, alarm, f"as step {first['step']}, which is explained and failed at the same sink; not run again"
+        )
         return True
 
     def stopped(self) -> None:
@@ -69,6 +80,7 @@ class Repeats:
         is_explained = bool(alarm["births"]) and alarm.get("rerun_by", "none") != "none"
         self._row[ordinal] = alarm["step"], explained + is_explained, length + (length == 0 or alarm["step"] != last)
         if is_explained and "repeat_of" not in alarm:
+            self._explained[ordinal] = alarm
             self._diverged.pop(ordinal, None)
             if alarm["cause"]["class"] in DIVERGES:
                 self._diverged[ordinal] = alarm

@@ -59,6 +59,8 @@ class Console:
         line; of many, nothing. brief: the alarm before it has said the same."""
         if brief:
             return _line(alarm, f" ({alarm['rerun_text']})"), None
+        if alarm.get("repeat_of") == alarm["step"]:
+            return _line(alarm, "; explained with the loss of this step"), None
         if "repeat_of" in alarm and alarm["action"] != "stopped":
             key = alarm["optimizer"], alarm["repeat_of"]
             self._lines[key] = self._lines.get(key, 0) + 1
