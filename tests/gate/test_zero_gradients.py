@@ -53,3 +53,22 @@ def test_few_last_zeros_are_counted(tmp_path, first, words):
     done = clipped(tmp_path, CLIP["in Python"], first, 30)
     assert f"{words} zero gradients" in done.err and "all finite" not in done.err, done.text()
     assert done.watched["zero_gradients"] == 30 - first
+
+
+CLIPPED_FOR_A_WHILE = {
+    "swallowed-overflow": CLIP["with tensors"],
+    "clipping": "\ndef clip(): nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
+}
+
+
+@pytest.mark.parametrize("bad, words", [("2, 3", "2 to 3"), ("2, 3, 5", "3 of the steps 2 to 5")], ids=["row", "gap"])
+@pytest.mark.parametrize(("kind", "clip"), CLIPPED_FOR_A_WHILE.items(), ids=CLIPPED_FOR_A_WHILE)
+def test_steps_with_zeros_are_counted_and_have_an_end(tmp_path, kind, clip, bad, words):
+    done = training(tmp_path, clip + LOOP.replace("FIRST <= i < LAST", f"i in ({bad})"), "--on-alarm", "stop")
+    found = [a for a in done.report["advisories"] if a["kind"] == kind]
+    rows = [(a["step"], a["last_step"], a["times"]) for a in found]
+    if kind == "clipping":  # one for each row
+        assert rows == [(2, 3, 2), (5, 5, 1)][: len(rows)] and len(rows) == bad.count(",") and "2 to 3" in str(found)
+    else:
+        assert rows == [(2, int(bad[-1]), bad.count(",") + 1)] and words in found[0]["text"], done.text()
+        assert "since this step" not in done.err and "in step 2 aten::" in found[0]["text"], done.text()

@@ -51,6 +51,7 @@ class NonfiniteWeights:
             act,
         )
         self._vanished = set()  # numbers of optimizers whose gradients became zero
+        self._swallowed = {}  # number of an optimizer -> its advisory, what its text says of the overflow
         self._overflowed = set()  # names of optimizer state that an advisory reported
 
     def just_written(self, optimizer: Optimizer) -> Verdict:
@@ -134,19 +135,29 @@ class NonfiniteWeights:
         elif context.report.seconds() < LONG_RUN and context.config.on_alarm != "raise":
             self._restart.run(alarm, incident.fingerprint(optimizer), "swallowed")
         if alarm["births"]:
-            birth = alarm["births"][0]
-            context.report.advise(
-                "swallowed-overflow",
-                window["step"],
-                f"all gradients are zero since this step: {birth['op']} overflowed, and "
-                + (
-                    "the script computed zeros from that number in Python"
-                    if birth["absorbed_by"]["op"] in ITEMS
-                    else f"{birth['absorbed_by']['op']} made zeros of it"
-                ),
-                alarm["cause"],
-                alarm["births"],
+            birth, step, before = alarm["births"][0], window["step"], len(context.report.advisories)
+            why = f"{birth['op']} overflowed, and " + (
+                "the script computed zeros from that number in Python"
+                if birth["absorbed_by"]["op"] in ITEMS
+                else f"{birth['absorbed_by']['op']} made zeros of it"
             )
+            text = f"all gradients are zero in step {step}: {why}"
+            context.report.advise("swallowed-overflow", step, text, alarm["cause"], alarm["births"])
+            if len(context.report.advisories) > before:
+                self._swallowed[window["ordinal"]] = context.report.advisories[-1], why
+
+    def count_swallowed(self) -> None:
+        """At the end, in which steps the gradients were zero. A ring that no longer holds the first does not know."""
+        for ordinal, (advisory, why) in self._swallowed.items():
+            first, steps = advisory["step"], _native.ring_steps(ordinal)
+            zero = [step for step, loss, gradient, _ in steps if step >= first and gradient == 0 and loss != 0]
+            if not zero or zero[0] != first:
+                continue
+            last, times = zero[-1], len(zero)
+            advisory["last_step"], advisory["times"] = last, times
+            if times > 1:
+                often = "" if times == last - first + 1 else f"{times} of the "
+                advisory["text"] = f"all gradients are zero in {often}steps {first} to {last}; in step {first} {why}"
 
     def _advise_overflow(self, optimizer, name, step, where="written"):
         """Inf in the state, as in a second moment beyond float32: the parameter no longer moves, and nothing is NaN."""

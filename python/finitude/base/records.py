@@ -243,6 +243,8 @@ if TYPE_CHECKING:
         cause: Cause | None
         rank: NotRequired[int]
         capsule: NotRequired[str]
+        last_step: NotRequired[int]  # of `times` steps, whose first is `step`
+        times: NotRequired[int]
 
     class Alarm(TypedDict):
         step: int  # calls of `step` of that optimizer before this one

@@ -37,6 +37,7 @@ def advise_row(report: Report, optimizer: Optimizer | None, step: int, window: W
         )
     if optimizer is not None:
         _last[optimizer] = advisory, first, norm, step, times + 1
+    advisory["last_step"], advisory["times"] = step, times + 1
     moves = (
         "nothing but momentum and weight decay moves a weight"
         if _moves_without_gradient(optimizer)

@@ -171,6 +171,7 @@ class Ending:
         session.part(session.rank_checks.at_end)
         session.part(session.dumps.compare_rest)
         session.part(lambda: session.drops.at_end(session.hand.finish()))
+        session.part(session.weights.count_swallowed)
         session.part(session.never_written.at_end)
         session.part(unwatched.at_end, session.report, session.allowed.parts)
         if session.config.level == "trace" and session.report.trace_ops is None:
