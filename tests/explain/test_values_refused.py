@@ -151,6 +151,23 @@ def test_an_array_that_numpy_refuses_has_its_line_in_the_script(tmp_path):
     assert "gradients of the step before" in alarm["rerun_text"], alarm["rerun_text"]
 
 
+UNNAMED = {
+    "np.linalg.eigh": "np.linalg.eigh(np.cov(centre(out).T))",
+    "np.linalg.svd": "np.linalg.svd(\n        centre(out) * 2)",
+    "scipy.linalg.cholesky": "import scipy.linalg\n    scipy.linalg.cholesky(np.cov(centre(out).T) + np.eye(3))",
+}
+
+
+@pytest.mark.parametrize(("call", "body"), UNNAMED.items(), ids=UNNAMED)
+def test_an_argument_without_a_name_has_its_line_in_the_script(tmp_path, call, body):
+    pytest.importorskip("scipy")
+    centre = "def centre(z): return ((z - z.mean(0)) / width).detach().numpy()\n    "
+    got = run(tmp_path, TRAINING.format(bad=2, body=centre + body), "--experiments", "0")
+    alarm = got.the_alarm()
+    assert f"an argument of {call} holds" in alarm["text"] and "at train.py:" in alarm["text"], got.text()
+    assert "/ width" in alarm["births"][0]["source"], got.text()
+
+
 def test_numpy_array_made_bad_is_named_with_line(tmp_path):
     body = "gains = 1 / width.numpy()\n    if not np.isfinite(gains).all(): raise OSError('gains')"
     got = run(tmp_path, TRAINING.format(bad=2, body=body))

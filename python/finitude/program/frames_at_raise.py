@@ -8,6 +8,7 @@ led to it reads one. Anything else merely lies around, as masks and padding do.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 
@@ -58,7 +59,8 @@ _NAMED_SO = ("LinAlgError", "_LinAlgError")
 
 class Seen:
     """A value that is not finite: its name, where it is named, what it holds in words. operand: it is part
-    of the statement that led to the exception."""
+    of the statement that led to the exception. is_handed_on: only a frame of NumPy or the like names it; its place is
+    the line of the program that called that."""
 
     def __init__(self, name: str, value: Any, words: str, file: str, line: int, operand: bool):
         self.name, self.value, self.words, self.file, self.line, self.operand = (
@@ -69,6 +71,7 @@ class Seen:
             line,
             operand,
         )
+        self.is_handed_on = False
 
     @property
     def is_tensor(self) -> bool:
@@ -76,6 +79,8 @@ class Seen:
 
     def made_at(self) -> int:
         """The line that set its name last, in the same function; 0: not known."""
+        if self.is_handed_on:
+            return 0
         name = re.match(r"\w+", self.name)
         return statements.assignment(statements.at(self.file, self.line), name[0])[1] if name else 0
 
@@ -98,25 +103,36 @@ def look(error: BaseException | None, is_known: Callable[[Tensor], bool] = lambd
     left = _Budget(is_known)
     for link in links:
         innermost = True
-        for frame, line in frames(link):
+        at = list(frames(link))
+        for i, (frame, line) in enumerate(at):
             statement = statements.at(frame.f_code.co_filename, line)
             checks = innermost and statement.is_check
             raised.asks = raised.asks or checks and statement.asks
             about = checks or may_speak
             operands = _operands(frame, line, statement, checks, left)
             named = _named(frame, line, left)
+            if sources.is_numeric(frame.f_code.co_filename):
+                _place_in_program(operands + named, at[i:], left)
             handed = innermost and not statement.is_check and _is_of_arguments(link)
             (raised.refused if about else raised.handed if handed else raised.around).extend(operands)
             raised.around.extend(named)
             innermost = False
     if speaks and not raised.refused:  # of what the innermost frames name, though the statement reads it under no name
         raised.refused = [seen for seen in raised.around if seen.is_tensor and seen.value.grad_fn is not None]
-    # What NumPy's own frames name has a name of the script's, too, whose line its reader knows.
-    raised.refused.sort(key=lambda seen: sources.is_numeric(seen.file))
+    # What NumPy's own frames name may have a name of the script's, too, which its reader knows.
+    raised.refused.sort(key=lambda seen: seen.is_handed_on)
     earlier = []
     for some in (raised.refused, raised.handed, raised.around):
         some[:] = [
-            seen for i, seen in enumerate(some) if not any(seen.value is other.value for other in earlier + some[:i])
+            seen
+            for i, seen in enumerate(some)
+            if not any(
+                seen.value is other.value
+                or seen.is_handed_on
+                and other.is_handed_on
+                and (seen.name, seen.line) == (other.name, other.line)
+                for other in earlier + some[:i]
+            )
         ]
         earlier += some
     return raised
@@ -151,6 +167,24 @@ def frames(error: BaseException) -> Iterator[tuple[Any, int]]:
             found.append((traceback.tb_frame, traceback.tb_lineno))
         traceback = traceback.tb_next
     return reversed(found)
+
+
+def _place_in_program(found, at, budget):
+    """Names of these values, of the first of these frames, become what the program calls there, and its line."""
+    outer = [(frame.f_code.co_filename, line) for frame, line in at[1:]]
+    places = [p for p in outer if not sources.is_of_package(p[0])] or [p for p in outer if not sources.is_numeric(p[0])]
+    if not places or not found:
+        return
+    file, line = places[0]
+    inside = [frame for frame, _ in at[: 1 + outer.index((file, line))]]
+    functions = [frame.f_code.co_name for frame in inside]
+    call = statements.called(file, line, functions) or functions[-1]
+    code, names = inside[-1].f_code, optimizer_members.names_of(inside[-1])
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    arguments = [part for name in code.co_varnames[:count] for _, part in _parts(names.get(name))]
+    what = "an argument of" if any(map(budget.words, arguments)) else "a value in"
+    for seen in found:
+        seen.name, seen.file, seen.line, seen.is_handed_on = f"{what} {call}", file, line, True
 
 
 def _is_of_arguments(error):

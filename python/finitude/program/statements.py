@@ -196,6 +196,16 @@ def assigned(statement: Statement, name: str) -> tuple[Any, int]:
     return found, line
 
 
+def called(file: str, line: int, functions: Sequence[str]) -> str:
+    """What the statement at that line calls one of these functions; "": it calls none of them by name."""
+    tree = _tree(file)
+    path = _path_to(tree, line) if tree is not None else []
+    for node in [n for head in _heads(path[-1]) for n in ast.walk(head)] if len(path) > 1 else ():
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in functions:
+            return text_of(node.func)
+    return ""
+
+
 def text_of(node: ast.AST) -> str:
     return ast.unparse(node)
 
