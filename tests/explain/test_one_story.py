@@ -37,6 +37,7 @@ def test_final_stop_names_the_option_and_the_cause(tmp_path):
     last = got.err.strip().splitlines()
     line = next(line for line in last if "NonFiniteError: " in line)
     assert got.code == 1 and len(got.alarms) == 11 and "--max-skips" in line and "train.py:" in line, got.text()
+    assert "; not run again; of step 0: born in aten::" in line, line
     assert got.alarms[0]["cause"]["class"] in line and line.endswith("Report: report.json"), line
 
 
@@ -343,3 +344,53 @@ def test_missing_report_is_not_named(tmp_path):
     (tmp_path / "r").mkdir()
     got = training(tmp_path, "loss = loss_of(batches[0]) * NAN; loss.backward(); opt.step()", "--report", "r")
     assert "NonFiniteError" in got.err and "Report: r\n" not in got.err and "report.json" in got.err, got.err
+
+
+PLACES = {
+    "another place": "if i % 2: a(i)\n    else: b(i)",
+    "another operation": "a(i, i % 2)",
+}
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+@pytest.mark.parametrize("body", PLACES.values(), ids=PLACES)
+def test_what_fails_in_another_way_is_no_repeat(tmp_path, body, policy):
+    text = """
+import torch
+import torch.nn.functional as F
+torch.manual_seed(0)
+net = torch.nn.Linear(16, 10)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+ignored = torch.full((8,), -100)
+def a(i, is_plain=True):
+    loss = F.cross_entropy(net(torch.randn(8, 16)), ignored)
+    if not is_plain: loss = loss.exp()
+    HARM
+    opt.zero_grad(); loss.backward(); opt.step()
+def b(i):
+    loss = F.nll_loss(F.log_softmax(net(torch.randn(8, 16)), -1), ignored)
+    HARM
+    opt.zero_grad(); loss.backward(); opt.step()
+for i in range(6):
+    BODY
+"""
+    # Losses whose gradients are NaN as well are repeats only in a row.
+    harm = "loss = loss * net.weight.sum()" if policy == "skip" else ""
+    got = helpers.run(tmp_path, text.replace("HARM", harm).replace("BODY", body), "--on-alarm", policy)
+    assert [a.get("repeat_of") for a in got.alarms][:5:2] == [None, 0, 0], got.text()
+    assert {a.get("repeat_of") for a in got.alarms[1::2]} <= {None, 1}, got.text()
+    assert "at the same sink as step 0, which is explained; this step was not run again" in got.err, got.text()
+
+
+def test_another_cause_at_the_same_sink_is_not_said_to_be_the_same(tmp_path):
+    body = """
+    ones = torch.ones(8)
+    for i in range(8):
+        y = torch.randint(0, 5, (8,)) if i != 3 else torch.full((8,), -100)
+        w = ones if i != 6 else 0 * ones
+        loss = nn.functional.cross_entropy(model(torch.randn(8, 4)), y % 1 if i != 3 else y) + (w / w.sum()).sum()
+        opt.zero_grad(); loss.backward(); opt.step()
+    """
+    got = training(tmp_path, body, "--on-alarm", "stop")
+    assert [a.get("repeat_of") for a in got.alarms] == [None, 3], got.text()
+    assert "; as step 3" not in got.err and "at the same sink as step 3" in got.err, got.text()

@@ -277,7 +277,7 @@ if TYPE_CHECKING:
         last_good: NotRequired[dict[str, Any] | None]  # "checkpoint": path, "step"
         capsule_pending: NotRequired[bool]  # True: it is being written in the background
         capsule_redacted: NotRequired[bool]  # True: it holds no values
-        repeat_of: NotRequired[int]  # the step whose alarm is the same finding
+        repeat_of: NotRequired[int]  # the step whose alarm is taken to be the same finding
         buffers: NotRequired[list[BadBuffer]]
         # While it is under way, and in no report:
         optimizer_ordinal: NotRequired[int]  # number of the optimizer

@@ -71,8 +71,9 @@ def message(report: Report, alarm: Alarm, more: str = "") -> str:
     exceptions and paths of the program bring into it."""
     first = _same_finding(report, alarm)
     words = f"step {alarm['step']}: {alarm['text']}{more}"
+    of = f"not run again; of step {first['step']}: " if first["step"] != alarm["step"] else ""
     if first["births"]:
-        words += f"; born in {born(first['births'][0])}{_others(first['births'])}"
+        words += f"; {of}born in {born(first['births'][0])}{_others(first['births'])}"
     cause = first["cause"] or {}
     if cause.get("class", "unknown") != "unknown":
         words += f"; cause: {_clause(cause['text'])} ({cause['class']})"

@@ -83,7 +83,7 @@ class RecentAlarms:
 
     def is_repeat(self, alarm):
         """Then it says so."""
-        return self.repeats.take(alarm)
+        return self.repeats.take(alarm, alarm["optimizer_ordinal"] in self._damage)
 
     def note_bad(self, alarm: Alarm, sinks: Iterable[Sink]) -> None:
         """Before anything is run again, which may bind other tensors to the same names."""

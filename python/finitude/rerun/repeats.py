@@ -1,9 +1,12 @@
 """One finding is explained once. An alarm that fails as an explained one did is not run again: it is a repeat, and says
-of which step."""
+of which step. What it fails by is not known then, but that its weights have diverged as those of the step before."""
 
 from __future__ import annotations
 
+import itertools
+
 from .. import _native
+from ..program import optimizer_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,17 +14,20 @@ if TYPE_CHECKING:
 
 DIVERGES = frozenset({"learning-rate", "exploding-gradient"})  # each later step fails by the same weights
 MOVES_WEIGHTS = DIVERGES | {"optimizer-arithmetic"}  # what a step writes on such weights follows from them
+FRAMES = 8  # of the program, the innermost, that tell one place from another
 BY_CHANCE = 3  # explained steps in a row after which those that follow are repeats, though each has its own bad samples
 
 
 def _sign(ordinal, alarm):
-    """What alarms of one finding have in common before any of them is explained."""
+    """What alarms of one finding have in common before any of them is explained, as far as it costs nothing: of a loss
+    also the kinds of operations that made it, and where the program is."""
     sink = alarm["sink"]
-    if sink["kind"] != "loss":
-        return ordinal, sink["kind"], sink["name"], alarm["harmless"]
-    value = alarm["loss"] if isinstance(alarm["loss"], str) else None
-    # Those with harm follow one another; of what they leave, the losses may be made otherwise.
-    return ordinal, "loss", alarm["harmless"], value, _native.graph_of_bad_loss() if alarm["harmless"] else 0
+    is_loss = sink["kind"] == "loss"
+    value = alarm["loss"] if is_loss and isinstance(alarm["loss"], str) else None
+    graph = _native.graph_of_bad_loss() if is_loss else 0
+    frames = itertools.islice(optimizer_members.user_frames(), FRAMES)
+    place = tuple((f.f_code.co_name, f.f_code.co_filename, f.f_lineno) for f in frames)
+    return ordinal, sink["kind"], "" if is_loss else sink["name"], alarm["harmless"], value, graph, place
 
 
 def _point_to(first, alarm, text):
@@ -34,6 +40,8 @@ class Repeats:
         self._first = {}  # sign -> the alarm that is explained
         # number of an optimizer -> its last alarm's step, how many in a row are explained, how many there are
         self._row = {}
+        self._explained_signs = {}  # number of an optimizer -> the sign of its last explained alarm
+        self._signs = {}  # number of an optimizer -> (step, sign) of the last alarm that was asked about
         self._diverged: dict[int, Alarm] = {}  # number of an optimizer -> its last explained alarm, of a divergence
         self._explained: dict[int, Alarm] = {}  # number of an optimizer -> its last explained alarm
 
@@ -42,26 +50,37 @@ class Repeats:
         first = self._explained.get(alarm["optimizer_ordinal"])
         if first is None or first["step"] != alarm["step"] or first["cause"]["class"] not in MOVES_WEIGHTS:
             return False
-        _point_to(first, alarm, "the alarm of this step's loss explains this as well; not run again")
+        _point_to(first, alarm, "explained with the loss of this step; not run again")
         return True
 
-    def take(self, alarm: Alarm) -> bool:
+    def take(self, alarm: Alarm, is_damaged: bool = False) -> bool:
         """Is it one? A step without harm, or one that follows without a good step between. Where only some samples were
-        bad each step may have its own."""
+        bad each step may have its own. is_damaged: a bad step was applied, and what it left may fail in other places.
+        """
         ordinal = alarm["optimizer_ordinal"]
         last, explained, _ = self._row.get(ordinal, (None, 0, 0))
         in_a_row = last is not None and alarm["step"] == last + 1
-        first = self._first.get(_sign(ordinal, alarm)) or (self._diverged.get(ordinal) if in_a_row else None)
+        sign = _sign(ordinal, alarm)
+        self._signs[ordinal] = alarm["step"], sign  # before a second run, which may end in another place
+        first = self._first.get(sign) or (self._follows(ordinal, sign, is_damaged) if in_a_row else None)
         if first is None or first["step"] == alarm["step"]:
             return False
         diverges = first["cause"]["class"] in DIVERGES
         own_samples = not diverges and bool(first["births"][0].get("rows")) and explained < BY_CHANCE
         if not alarm["harmless"] and (not in_a_row or own_samples):
             return False
-        _point_to(
-            first, alarm, f"as step {first['step']}, which is explained and failed at the same sink; not run again"
+        text = (
+            f"as step {first['step']}, which is explained: the weights have diverged; not run again"
+            if diverges and in_a_row
+            else f"at the same sink as step {first['step']}, which is explained; this step was not run again"
         )
+        _point_to(first, alarm, text)
         return True
+
+    def _follows(self, ordinal, sign, is_damaged):
+        """The explained alarm before it that this one comes of, or None."""
+        last = self._explained_signs.get(ordinal) if is_damaged else None
+        return self._first[last] if last and last[:5] == sign[:5] else self._diverged.get(ordinal)
 
     def stopped(self) -> None:
         """The program was stopped. What it does after that, in another cell or behind an `except`, is explained for
@@ -84,6 +103,9 @@ class Repeats:
             self._diverged.pop(ordinal, None)
             if alarm["cause"]["class"] in DIVERGES:
                 self._diverged[ordinal] = alarm
-            first = self._first.setdefault(_sign(ordinal, alarm), alarm)
+            asked_at, sign = self._signs.get(ordinal, (None, None))
+            sign = sign if asked_at == alarm["step"] else _sign(ordinal, alarm)
+            first = self._first.setdefault(sign, alarm)
+            self._explained_signs[ordinal] = sign
             if first["births"][0]["op"] and alarm["births"][0]["phase"] == "state":
-                self._first[_sign(ordinal, alarm)] = alarm  # those behind it begin with the same
+                self._first[sign] = alarm  # those behind it begin with the same

@@ -59,19 +59,14 @@ class Console:
         line; of many, nothing. brief: the alarm before it has said the same."""
         if brief:
             return _line(alarm, f" ({alarm['rerun_text']})"), None
-        if alarm.get("repeat_of") == alarm["step"]:
-            return _line(alarm, "; explained with the loss of this step"), None
         if "repeat_of" in alarm and alarm["action"] != "stopped":
             key = alarm["optimizer"], alarm["repeat_of"]
             self._lines[key] = self._lines.get(key, 0) + 1
             if self._lines[key] > MOST_LINES:
                 return "", None
-            return _line(
-                alarm,
-                f"; as step {alarm['repeat_of']}" + FURTHER * (self._lines[key] == MOST_LINES),
-            ), None
+            return _line(alarm, f"; {alarm['cause']['text']}" + FURTHER * (self._lines[key] == MOST_LINES)), None
         if "repeat_of" in alarm:
-            return _line(alarm, f"; as step {alarm['repeat_of']}"), None
+            return _line(alarm, f"; {alarm['cause']['text']}"), None
         what = (alarm["sink"]["kind"], alarm["harmless"], alarm["optimizer"])
         if alarm["rerun_by"] == "none" and what in self._lines and "stopped" not in alarm["action"]:
             self._lines[what] += 1
