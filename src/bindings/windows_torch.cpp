@@ -166,7 +166,7 @@ py::dict window_verdict(py::handle optimizer, bool buffers_turned_nan) {
 py::list history(std::uint32_t ordinal) {
   py::list out;
   for (const record::StepRecord& step : applied_steps(ordinal))
-    out.append(py::make_tuple(step.loss, record::unscaled_gradient(step), step.lr));
+    out.append(py::make_tuple(step.loss, step.grad_absmax, step.lr));
   return out;
 }
 
@@ -198,7 +198,9 @@ std::vector<record::StepRecord> applied_steps(std::uint32_t ordinal) {
   std::vector<record::StepRecord> steps;
   if (!live().ring || !live().ring->on() || !record::read_ring(live().ring->bytes(), &ring, &error)) return steps;
   for (auto it = ring.records.rbegin(); it != ring.records.rend() && steps.size() < kPoints; ++it) {
-    if (it->optimizer == ordinal && (it->flags & record::kStepApplied) != 0) steps.push_back(*it);
+    if (it->optimizer != ordinal || (it->flags & record::kStepApplied) == 0) continue;
+    steps.push_back(*it);
+    steps.back().grad_absmax = record::unscaled_gradient(*it);
   }
   std::ranges::reverse(steps);
   return steps;

@@ -159,6 +159,15 @@ TEST(ClosingLine, NamesWhatRuinedARunOfFiniteValues) {
   report["advisories"].push_back(advisory("clipping", 2, "the gradient norm overflowed"));
   EXPECT_THAT(closing_line(report, 0),
               HasSubstr("20 gradients scanned, clipping has set finite gradients to zero since step 2, 1 advisory"));
+  json& clipping = report["advisories"].back();
+  const auto words = [&](std::uint64_t last, std::uint64_t times) {
+    clipping["last_step"] = last;
+    clipping["times"] = times;
+    return closing_line(report, 0);
+  };
+  EXPECT_THAT(words(2, 1), HasSubstr("set finite gradients to zero in step 2, 1 advisory"));
+  EXPECT_THAT(words(3, 2), HasSubstr("set finite gradients to zero in steps 2 to 3, 1 advisory"));
+  EXPECT_THAT(words(9, 3), HasSubstr("set finite gradients to zero in 3 of the steps 2 to 9, 1 advisory"));
   report["advisories"].push_back(advisory("zero-gradients", 3, "every gradient was zero"));
   EXPECT_THAT(closing_line(report, 0), HasSubstr("every gradient is zero since step 3, 2 advisories"));
   EXPECT_THAT(closing_line(report, 0), Not(HasSubstr("all finite")));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -76,6 +77,27 @@ bool say_end(const std::vector<const json*>& advisories, std::vector<std::string
   return true;
 }
 
+// In which steps it was so by all advisories of that kind: "since" the first where they do not know the last.
+std::string when(const std::vector<const json*>& advisories, std::string_view kind) {
+  std::uint64_t first = std::numeric_limits<std::uint64_t>::max(), last = 0, times = 0;
+  bool has_step = false, has_last = true;
+  for (const json* one : advisories) {
+    if ((*one)["kind"] != kind) continue;
+    const auto step = one->find("step");
+    if (step == one->end() || !step->is_number_unsigned()) continue;
+    has_step = true;
+    has_last = has_last && one->contains("last_step");
+    first = std::min(first, step->get<std::uint64_t>());
+    last = std::max(last, count(*one, "last_step"));
+    times += count(*one, "times");
+  }
+  if (!has_step) return {};
+  if (!has_last) return " since step " + std::to_string(first);
+  if (first >= last) return " in step " + std::to_string(first);
+  const std::string range = std::to_string(first) + " to " + std::to_string(last);
+  return times <= last - first ? " in " + std::to_string(times) + " of the steps " + range : " in steps " + range;
+}
+
 // "all finite", or what is known where that is not so.
 void say_clean(const json& watched, const std::vector<const json*>& advisories, std::vector<std::string>* parts) {
   bool bad_seen = count(watched, "unapplied") != 0 || count(watched, "handled_by_script") != 0 ||
@@ -87,9 +109,7 @@ void say_clean(const json& watched, const std::vector<const json*>& advisories, 
   for (const Ruined& ruined : kRuined) {
     const auto one = std::ranges::find_if(advisories, [&](const json* a) { return (*a)["kind"] == ruined.kind; });
     if (one == advisories.end()) continue;
-    const auto step = (*one)->find("step");
-    const bool has_step = step != (*one)->end() && step->is_number_unsigned();
-    parts->push_back(std::string(ruined.words) + (has_step ? " since step " + step->dump() : ""));
+    parts->push_back(std::string(ruined.words) + when(advisories, ruined.kind));
     return;
   }
   if (bad_seen) return;

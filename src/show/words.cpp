@@ -252,9 +252,10 @@ std::string repeats_sentence(const Json& report, const Json& alarm) {
   }
   if (n == 0) return {};
   end_range();
-  std::string line = (n == 1 ? "step " : "steps ") + steps +
-                     (n == 1 ? ": the same finding" : ": the same finding, " + grouped(n) + " times") +
-                     ", not run again";
+  std::string line =
+      (n == 1 ? "step " : "steps ") + steps +
+      (n == 1 ? ": taken to be the same finding" : ": taken to be the same finding, " + grouped(n) + " times") +
+      ", not run again";
   if (last_action.find("stop") != std::string::npos) line += "; step " + std::to_string(last) + " stopped training";
   return line;
 }

@@ -78,7 +78,7 @@ def test_alarms_of_one_finding_are_one_story(folder, written):
     report["alarms"].append({**report["alarms"][0], "step": 413, "repeat_of": 412})
     (found,) = pages.look({"file": pages.write(folder, "repeated", report), "ask": ["headings", "text"]})
     assert [text for tag, text in found["headings"] if tag == "H2"].count("Step 412 stopped before the optimizer") == 0
-    assert "Step 413: the same finding" in found["text"]
+    assert "Step 413: taken to be the same finding" in found["text"]
 
 
 def test_a_story_prints_on_three_pages(written):

@@ -60,7 +60,9 @@ def test_one_divergence_is_one_story(tmp_path):
     (tmp_path / "kept.json").write_text(json.dumps(got.report))
     shown = helpers.finitude(tmp_path, "report", "kept.json")
     text = " ".join((shown.out + shown.err).split())
-    assert "steps 4 to 13: the same finding, 10 times, not run again; step 13 stopped training" in text, text
+    assert "steps 4 to 13: taken to be the same finding, 10 times, not run again; step 13 stopped training" in text, (
+        text
+    )
 
 
 def test_divergence_of_two_optimizers_is_one_story(tmp_path):
