@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "explain/table_step.h"
 #include "explain/trace_builder.h"
 
 namespace finitude::explain {
@@ -13,66 +14,6 @@ namespace {
 
 using replay::Edit;
 using replay::StepTrial;
-
-// Answers in order; what is not in the list could not run.
-class TableStep : public replay::StepLab {
- public:
-  std::string why_not;
-  double seconds = 0.001;
-  int same = 3;
-  replay::GuiltyRows rows;
-  replay::FillTrial fill;
-  StepTrial earlier;
-  double (*quotient)(double) = nullptr;
-  std::vector<double> shares;
-  std::vector<StepTrial> answers;
-  std::vector<Edit> asked;
-  std::string judges = "loss and gradients";
-  replay::Repeats played;
-
-  std::string judged() const override { return judges; }
-  replay::Repeats repeats(int, int) override { return played; }
-  std::string faithful() override { return why_not; }
-  double step_seconds() const override { return seconds; }
-  StepTrial run(const Edit& edit) override {
-    asked.push_back(edit);
-    if (asked.size() <= answers.size()) return answers[asked.size() - 1];
-    StepTrial none;
-    none.why_not = "not in the table";
-    return none;
-  }
-  StepTrial deterministic() override { return {}; }
-  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, record::OpId, double) override { return rows; }
-  replay::FillTrial filled(double) override { return fill; }
-  StepTrial after_share_of_update(double share) override {
-    shares.push_back(share);
-    return earlier;
-  }
-  int again(int) override { return same; }
-  std::vector<double> beside(const replay::Beside&, double value) override {
-    return quotient ? std::vector<double>{quotient(value)} : std::vector<double>{};
-  }
-};
-
-StepTrial ran(std::vector<std::string> bad = {}, std::string difference = {}) {
-  StepTrial trial;
-  trial.ran = true;
-  trial.bad = std::move(bad);
-  trial.difference = std::move(difference);
-  trial.compared = 7;
-  return trial;
-}
-
-Finding with_edits(std::size_t count) {
-  Finding finding;
-  for (std::size_t i = 0; i < count; ++i) {
-    Edit edit;
-    edit.ops = {0};
-    edit.text = "edit " + std::to_string(i);
-    finding.edits.push_back(edit);
-  }
-  return finding;
-}
 
 // Gradients that are averaged over ranks are on the tape as they were recorded, bad: no change of one rank reaches
 // them.
@@ -98,72 +39,6 @@ TEST(Fix, WhatAnotherRankGaveIsNotExperimentedWith) {
   lab.answers = {ran()};
   try_on_step(finding, lab, {});
   EXPECT_TRUE(finding.experiments.empty() && finding.fix_outcome.empty() && !finding.fix_verified);
-}
-
-TEST(Fix, QuotientOfZerosGetsItsNonzeroLimit) {
-  const auto fix_of = [](double (*quotient)(double)) {
-    Finding finding = with_edits(1);
-    finding.beside.emplace();
-    TableStep step;
-    step.quotient = quotient;
-    step.answers = {ran()};
-    try_on_step(finding, step, {});
-    return finding;
-  };
-  const Finding sine = fix_of([](double v) { return std::sin(v) / v; });
-  EXPECT_EQ(sine.fix_edit->kind, Edit::Kind::kLeaveOut);
-  EXPECT_EQ(sine.fix_edit->to, 1);
-  EXPECT_NE(sine.text.find("tends to 1"), std::string::npos) << sine.text;
-  EXPECT_NE(sine.fix_text.find("its limit"), std::string::npos) << sine.fix_text;
-  for (const auto none :
-       {+[](double v) { return std::fabs(v) / v; }, +[](double v) { return 1 / v; }, +[](double) { return 0.0; }})
-    EXPECT_EQ(fix_of(none).fix_tried, "edit 0");
-  EXPECT_EQ(fix_of([](double) { return 0.2312; }).fix_tried, "edit 0");  // of this step's values: no constant
-}
-
-TEST(Fix, LimitFromOneSideIsReportedAsOne) {
-  const auto text_of = [](double (*quotient)(double), bool above) {
-    Finding finding = with_edits(1);
-    finding.beside.emplace();
-    finding.beside->above = above;
-    finding.beside->below = !above;
-    TableStep step;
-    step.quotient = quotient;
-    step.answers = {ran()};
-    try_on_step(finding, step, {});
-    return finding.text;
-  };
-  const auto sign = [](double v) { return std::fabs(v) / v; };
-  EXPECT_NE(text_of(sign, true).find("tends to 1 from above"), std::string::npos) << text_of(sign, true);
-  EXPECT_NE(text_of(sign, false).find("tends to -1 from below"), std::string::npos) << text_of(sign, false);
-  const auto root = [](double v) { return std::sqrt(v) / std::sqrt(v); };  // is not defined below
-  EXPECT_NE(text_of(root, true).find("tends to 1: that is its limit"), std::string::npos) << text_of(root, true);
-}
-
-// What the program makes of the changed value is not known: it may end at the same line.
-TEST(Fix, NothingIsVerifiedByTheValueThatAnExceptionWasAbout) {
-  for (const char* judged : {"value cov", "value without a name"}) {
-    Finding finding = with_edits(2);
-    TableStep step;
-    step.judges = judged;
-    step.answers = {ran({"loss"}), ran()};
-    try_on_step(finding, step, {});
-    EXPECT_FALSE(finding.fix_verified);
-    EXPECT_EQ(finding.fix_tried, "edit 1");
-    EXPECT_EQ(finding.fix_outcome.rfind(std::string(judged) + " finite", 0), 0u) << finding.fix_outcome;
-    EXPECT_EQ(finding.experiments.front().outcome, std::string("not finite: ") + judged);
-  }
-}
-
-TEST(Fix, StepWithoutResultsIsNotCalledFinite) {
-  for (const bool has_results : {true, false}) {
-    Finding finding = with_edits(1);
-    TableStep step;
-    step.why_not = "it holds nothing to compare with";
-    step.played = {3, 3, 0, 1, has_results};
-    try_on_step(finding, step, {});
-    EXPECT_EQ(finding.experiments.size(), has_results ? 1u : 0u);
-  }
 }
 
 TEST(Fix, TextNamingAnotherWaySaysWhatWasTried) {
