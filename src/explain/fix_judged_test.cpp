@@ -17,7 +17,7 @@ TEST(Fix, QuotientOfZerosGetsItsNonzeroLimit) {
     finding.beside.emplace();
     TableStep step;
     step.quotient = quotient;
-    step.answers = {ran()};
+    step.answers = {that_ran()};
     try_on_step(finding, step, {});
     return finding;
   };
@@ -40,7 +40,7 @@ TEST(Fix, LimitFromOneSideIsReportedAsOne) {
     finding.beside->below = !above;
     TableStep step;
     step.quotient = quotient;
-    step.answers = {ran()};
+    step.answers = {that_ran()};
     try_on_step(finding, step, {});
     return finding.text;
   };
@@ -57,7 +57,7 @@ TEST(Fix, NothingIsVerifiedByTheValueThatAnExceptionWasAbout) {
     Finding finding = with_edits(2);
     TableStep step;
     step.judges = judged;
-    step.answers = {ran({"loss"}), ran()};
+    step.answers = {that_ran({"loss"}), that_ran()};
     try_on_step(finding, step, {});
     EXPECT_FALSE(finding.fix_verified);
     EXPECT_EQ(finding.fix_tried, "edit 1");

@@ -18,7 +18,7 @@ using replay::StepTrial;
 // Gradients that are averaged over ranks are on the tape as they were recorded, bad: no change of one rank reaches
 // them.
 TEST(Fix, ValuesOfOtherRanksNeitherRefuteNorVerify) {
-  StepTrial trial = ran();
+  StepTrial trial = that_ran();
   trial.given = {"gradient of weight", "gradient of bias"};
   EXPECT_FALSE(trial.verified());
   Finding finding = with_edits(1);
@@ -36,7 +36,7 @@ TEST(Fix, WhatAnotherRankGaveIsNotExperimentedWith) {
   Finding finding = with_edits(1);
   finding.cause_class = "other-rank";
   TableStep lab;
-  lab.answers = {ran()};
+  lab.answers = {that_ran()};
   try_on_step(finding, lab, {});
   EXPECT_TRUE(finding.experiments.empty() && finding.fix_outcome.empty() && !finding.fix_verified);
 }
@@ -46,7 +46,7 @@ TEST(Fix, TextNamingAnotherWaySaysWhatWasTried) {
   finding.fix_text = "another function";
   finding.fix_is_no_edit = true;
   TableStep step;
-  step.answers = {ran()};
+  step.answers = {that_ran()};
   Finding advised = finding;
   advised.edits[0].advice = "write this";
   advised.edits[0].file = "model.py";
@@ -54,7 +54,7 @@ TEST(Fix, TextNamingAnotherWaySaysWhatWasTried) {
   try_on_step(finding, step, {});
   EXPECT_EQ(finding.fix_text, "another function (not tried here); tried: edit 0");
   TableStep again;
-  again.answers = {ran()};
+  again.answers = {that_ran()};
   try_on_step(advised, again, {});
   EXPECT_EQ(advised.fix_text, "write this");
   EXPECT_EQ(advised.fix_line, 3);
@@ -63,7 +63,7 @@ TEST(Fix, TextNamingAnotherWaySaysWhatWasTried) {
 TEST(Fix, TheFirstVerifiedEditIsTheFix) {
   Finding finding = with_edits(3);
   TableStep step;
-  step.answers = {ran({"loss"}), ran(), ran()};
+  step.answers = {that_ran({"loss"}), that_ran(), that_ran()};
   try_on_step(finding, step, {});
   EXPECT_TRUE(finding.fix_verified);
   EXPECT_EQ(finding.fix_tried, "edit 1");
@@ -86,16 +86,16 @@ TEST(Fix, HalfPrecisionIsRefutedWhereFloat32FailsToo) {
     step.answers = {std::move(in_float32)};
     return try_on_step(finding, step, {});
   };
-  EXPECT_TRUE(refuted("half-precision-underflow", ran({"loss"})));
-  EXPECT_FALSE(refuted("half-precision-underflow", ran()));
-  EXPECT_FALSE(refuted("division-by-zero", ran({"loss"})));
+  EXPECT_TRUE(refuted("half-precision-underflow", that_ran({"loss"})));
+  EXPECT_FALSE(refuted("half-precision-underflow", that_ran()));
+  EXPECT_FALSE(refuted("division-by-zero", that_ran({"loss"})));
   EXPECT_FALSE(refuted("half-precision-underflow", {}));  // not tried
 }
 
 TEST(Fix, LossesOfOneClosureAreOne) {
   Finding finding = with_edits(1);
   TableStep lab;
-  lab.answers = {ran({"loss", "loss"})};
+  lab.answers = {that_ran({"loss", "loss"})};
   try_on_step(finding, lab, TimeBudget{});
   EXPECT_EQ(finding.fix_outcome, "not finite: loss");
 }
@@ -103,7 +103,7 @@ TEST(Fix, LossesOfOneClosureAreOne) {
 TEST(Fix, FiniteIsNotEnough) {
   Finding finding = with_edits(1);
   TableStep step;
-  step.answers = {ran({}, "1 became 2 in aten::mul")};
+  step.answers = {that_ran({}, "1 became 2 in aten::mul")};
   try_on_step(finding, step, {});
   EXPECT_FALSE(finding.fix_verified);
   EXPECT_FALSE(finding.fix_edit);
@@ -114,7 +114,7 @@ TEST(Fix, NothingIsTriedWhenTheReplayDiffers) {
   Finding finding = with_edits(1);
   TableStep step;
   step.why_not = "other bits";
-  step.answers = {ran()};
+  step.answers = {that_ran()};
   try_on_step(finding, step, {});
   EXPECT_FALSE(finding.fix_verified);
   EXPECT_TRUE(step.asked.empty() && finding.experiments.empty() && finding.fix_tried.empty());
@@ -125,7 +125,7 @@ TEST(Fix, TheBudgetIsKept) {
   Finding finding = with_edits(2);
   TableStep step;
   step.seconds = 20;  // two replays do not fit into a minute together with comparing
-  step.answers = {ran(), ran()};
+  step.answers = {that_ran(), that_ran()};
   try_on_step(finding, step, {});
   EXPECT_TRUE(step.asked.empty());
   EXPECT_TRUE(finding.out_of_time && !finding.fix_verified);
@@ -140,8 +140,8 @@ TEST(Fix, TheClassDoesNotDependOnTime) {
     finding.confidence = "proven";
     TableStep step;
     step.seconds = seconds;
-    step.answers = {ran(), ran()};
-    step.fill = {ran(), ran({"loss"}), 0, "aten::empty", 12};
+    step.answers = {that_ran(), that_ran()};
+    step.fill = {that_ran(), that_ran({"loss"}), 0, "aten::empty", 12};
     TimeBudget budget;
     budget.least = budget.most = 1e-9;
     try_on_step(finding, step, budget);
@@ -240,7 +240,7 @@ TEST(Fix, UnknownOrJointlyGuiltySamplesAreNotNamed) {
 TEST(Fix, EarlierWeightsAreReportedAndJudgeNothing) {
   Finding finding = with_edits(0);
   TableStep step;
-  step.earlier = ran({"loss"});
+  step.earlier = that_ran({"loss"});
   try_on_step(finding, step, {});
   EXPECT_EQ(step.shares, (std::vector<double>{0, 0.1}));
   ASSERT_GE(finding.experiments.size(), 2u);
@@ -267,8 +267,8 @@ TEST(Fix, ReasonForUnknownEarlierWeightsIsReported) {
 TEST(Fix, MemoryThatNobodyWroteComesFirst) {
   Finding finding = with_edits(1);
   TableStep step;
-  step.fill = {ran(), ran({"loss"}), 0, "aten::empty", 4};
-  step.answers = {ran()};
+  step.fill = {that_ran(), that_ran({"loss"}), 0, "aten::empty", 4};
+  step.answers = {that_ran()};
   try_on_step(finding, step, {});
   EXPECT_EQ(finding.cause_class, "uninitialised-memory");
   EXPECT_TRUE(finding.fix_tried.empty());  // the edits were those of another cause

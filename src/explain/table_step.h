@@ -50,7 +50,7 @@ class TableStep : public replay::StepLab {
   }
 };
 
-inline replay::StepTrial ran(std::vector<std::string> bad = {}, std::string difference = {}) {
+inline replay::StepTrial that_ran(std::vector<std::string> bad = {}, std::string difference = {}) {
   replay::StepTrial trial;
   trial.ran = true;
   trial.bad = std::move(bad);

@@ -45,7 +45,8 @@ _QUOTED = r"(?P<quote>\\?(?:\"\"\"|\'\'\'|[\"']))(?P<value>(?:\\.|(?!(?P=quote))
 _NAME = r"(?<![A-Za-z0-9_])(?P<name>[A-Za-z_][\w.-]{0,80})"
 # NAME=VALUE, {"NAME": VALUE}
 _NAMED = re.compile(_NAME + r"(?P<is>(?:\\?[\"'])?\s{0,8}[=:]\s{0,8})(?:" + _QUOTED + r"|(?P<bare>[^\s\"',;&}]+))")
-# NAME = "...", NAME != "...", {"NAME": "..."}, x["NAME"] = "...", f("NAME", "..."), NAME: str = "...", f("--NAME", default="...")
+# NAME = "...", NAME != "...", {"NAME": "..."}, x["NAME"] = "...", f("NAME", "..."), NAME: str = "...",
+# f("--NAME", default="...")
 _NAMED_IN_SOURCE = re.compile(
     _NAME + r"(?P<is>[\"']?[\])]?\s{0,8}(?::\s{0,8}[\w.\[\]| "
     r"]{1,40}=|[=:,]|==|!=)\s{0,8}(?:[^\"']{0,80}\bdefault\s*=\s*)?[rbfuRBFU]{0,2})" + _QUOTED
