@@ -29,7 +29,9 @@ class OneDoes : public replay::StepLab {
     return trial;
   }
   StepTrial deterministic() override { return {}; }
-  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, record::OpId, double) override { return {}; }
+  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, const replay::JudgedOp&, double) override {
+    return {};
+  }
   replay::FillTrial filled(double) override { return {}; }
   StepTrial after_share_of_update(double) override { return {}; }
   int again(int) override { return 3; }

@@ -12,6 +12,7 @@
 #include "explain/fill.h"
 #include "explain/last_update.h"
 #include "explain/without_half.h"
+#include "locate/flows_on.h"
 #include "replay/play_deadline.h"
 
 namespace finitude::explain {
@@ -307,7 +308,11 @@ class Trials {
   void rows() {
     if (!allows(4 * lab_.step_seconds())) return;
     // Half of what is left: the others say as much.
-    replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, finding_.born_in, (limit_ - spent()) / 2);
+    replay::JudgedOp birth{finding_.born_in, {}};
+    if (trace_ != nullptr && birth.op < trace_->ops.size())
+      for (std::size_t i = 0; i < trace_->ops[birth.op].outputs.size(); ++i)
+        if (!locate::flows_on(*trace_, birth.op, i)) birth.notes.push_back(i);
+    replay::GuiltyRows found = lab_.guilty_rows(finding_.rows, birth, (limit_ - spent()) / 2);
     const std::string searched = "whole step, all rows of an input replaced by copies of one, " +
                                  counted(static_cast<std::size_t>(found.replays), "trial");
     if (found.replays > 0 && is_over(searched)) return;

@@ -13,7 +13,9 @@ class RepeatedStep : public replay::StepLab {
   double step_seconds() const override { return 0.001; }
   replay::StepTrial run(const replay::Edit&) override { return {}; }
   replay::StepTrial deterministic() override { return {}; }
-  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, record::OpId, double) override { return {}; }
+  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, const replay::JudgedOp&, double) override {
+    return {};
+  }
   replay::FillTrial filled(double) override { return {}; }
   replay::StepTrial after_share_of_update(double) override { return {}; }
   int again(int) override { return 0; }

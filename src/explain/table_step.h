@@ -38,7 +38,9 @@ class TableStep : public replay::StepLab {
     return none;
   }
   replay::StepTrial deterministic() override { return {}; }
-  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, record::OpId, double) override { return rows; }
+  replay::GuiltyRows guilty_rows(const std::vector<std::int64_t>&, const replay::JudgedOp&, double) override {
+    return rows;
+  }
   replay::FillTrial filled(double) override { return fill; }
   replay::StepTrial after_share_of_update(double share) override {
     shares.push_back(share);

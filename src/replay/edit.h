@@ -120,6 +120,13 @@ struct Repeats {
   bool has_results = true;  // loss, gradients or others were recorded of the step
 };
 
+// An op of the trace, kNone: none, of whose results some are notes for its backward (locate/flows_on.h): these are not
+// judged, as a kernel may leave elements of them unwritten.
+struct JudgedOp {
+  record::OpId op = record::kNone;
+  std::vector<std::size_t> notes;
+};
+
 // Runs the whole captured step again. The live half implements it on torch; tests with tables.
 class StepLab {
  public:
@@ -136,10 +143,9 @@ class StepLab {
   virtual std::vector<double> beside(const Beside&, double /*value*/) { return {}; }
   // Unchanged, with deterministic kernels only.
   virtual StepTrial deterministic() = 0;
-  // spare: rows that are known to be bad. birth: the op of the trace whose result is judged where the whole step cannot
-  // be (other samples may make other shapes), or holds several batches; kNone: none. Takes no longer than `seconds`,
-  // but for one replay.
-  virtual GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, record::OpId birth, double seconds) = 0;
+  // spare: rows that are known to be bad. birth: what is judged where the whole step cannot be (other samples may make
+  // other shapes), or holds several batches. Takes no longer than `seconds`, but for one replay.
+  virtual GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, const JudgedOp& birth, double seconds) = 0;
   // Takes no longer than `seconds`, but for two replays.
   virtual FillTrial filled(double seconds) = 0;
   // On the weights that the last update of the optimizer would have led to, had it been `share` of what it was: 0 takes

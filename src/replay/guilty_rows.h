@@ -15,8 +15,9 @@ namespace finitude::replay {
 // A call whose result says whether the step fails.
 struct JudgedCall {
   std::size_t entry = 0;
-  bool nan_only = false;        // infinities in it may be meant
-  bool one_of_batches = false;  // the step computes other batches too, each with a backward of its own
+  bool nan_only = false;             // infinities in it may be meant
+  bool one_of_batches = false;       // the step computes other batches too, each with a backward of its own
+  std::vector<std::size_t> notes{};  // of its tensors: what it keeps for its backward, which it may not have written
 };
 
 // The tensors that came in from outside or that the step made itself (batch_inputs.h), and have the most common number

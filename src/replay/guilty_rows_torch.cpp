@@ -48,11 +48,13 @@ std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
 }
 
 // NaN, or also Inf, in what a call gave.
-bool is_bad(const PlayedCall& call, bool nan_only) {
+bool is_bad(const PlayedCall& call, const JudgedCall& judged) {
+  std::size_t number = 0;
   for (const c10::IValue& result : call.results) {
     for (const at::Tensor& t : tensors_in(result)) {
+      if (std::ranges::find(judged.notes, number++) != judged.notes.end()) continue;
       if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) continue;
-      if ((nan_only ? at::isnan(t) : at::isfinite(t).logical_not()).any().item<bool>()) return true;
+      if ((judged.nan_only ? at::isnan(t) : at::isfinite(t).logical_not()).any().item<bool>()) return true;
     }
   }
   return false;
@@ -81,7 +83,7 @@ class RowChange : public PlayObserver {
 
   bool after(const PlayedCall& call) override {
     if (!birth_ || call.index != birth_->entry) return true;
-    bad_ = is_bad(call, birth_->nan_only);
+    bad_ = is_bad(call, *birth_);
     return false;
   }
 

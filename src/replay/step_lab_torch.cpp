@@ -209,11 +209,15 @@ StepTrial TorchStepLab::deterministic() {
   return trial;
 }
 
-GuiltyRows TorchStepLab::guilty_rows(const std::vector<std::int64_t>& spare, record::OpId birth, double seconds) {
+GuiltyRows TorchStepLab::guilty_rows(const std::vector<std::int64_t>& spare, const JudgedOp& of, double seconds) {
+  const record::OpId birth = of.op;
   std::optional<JudgedCall> judged;
   if (const auto entry = TracedCalls(tape_, trace_).entry_of(birth)) {
     judged.emplace().entry = *entry;
-    for (const record::TensorUse& use : trace_.ops[birth].outputs) judged->nan_only |= use.health.nan != 0;
+    if (tape_.entries[*entry].traced == birth) judged->notes = of.notes;  // else the results are those of a part
+    const std::vector<record::TensorUse>& outputs = trace_.ops[birth].outputs;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      judged->nan_only |= outputs[i].health.nan != 0 && std::ranges::find(of.notes, i) == of.notes.end();
     const auto of_another = [&](const record::Op& op) {
       return op.phase == record::Phase::kBackward && op.micro_batch != trace_.ops[birth].micro_batch;
     };

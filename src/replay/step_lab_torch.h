@@ -34,7 +34,7 @@ class TorchStepLab : public StepLab {
   StepTrial run(const Edit& edit) override;
   std::vector<double> beside(const Beside& beside, double value) override;
   StepTrial deterministic() override;
-  GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, record::OpId birth, double seconds) override;
+  GuiltyRows guilty_rows(const std::vector<std::int64_t>& spare, const JudgedOp& birth, double seconds) override;
   FillTrial filled(double seconds) override;
   StepTrial after_share_of_update(double share) override;
   double size_of_update() override { return relative_size(last_update()); }
