@@ -35,6 +35,19 @@ def test_a_clause_ends_outside_parentheses():
     assert "cause: it is 0.5 (user:mine)" in one_line.message(Report(alarm), alarm)
 
 
+def test_a_long_clause_ends_between_words():
+    for text, end in (
+        (
+            "memory changed " * 8 + "between aten::add at one.py:3, and aten::native_layer_norm at finite.py:12",
+            "one.py:3 ...",
+        ),
+        ("memory changed " * 9 + "between aten::add at one.py:3 and aten::native_layer_norm", "aten::add at ..."),
+        ("x" * 300, "x" * 157 + " ..."),
+    ):
+        alarm = {"step": 3, "optimizer": "SGD", "text": "", "births": [BIRTH], "cause": {**CAUSE, "text": text}}
+        assert f"{end} (user:mine)" in (line := one_line.message(Report(alarm), alarm)), line
+
+
 def test_before_all_ranks_run_again_one_rank_names_no_cause():
     """What it has found alone may be refuted: a state that was bad at the start is not yet a bad checkpoint."""
     alarm = {"step": 0, "optimizer": "SGD", "text": "gain held 504 NaN", "births": [BIRTH], "level": "gate"}

@@ -53,7 +53,11 @@ def _clause(text):
             end = at
             break
     text = text[:end].rstrip(".")
-    return text if len(text) <= LONGEST_CLAUSE else text[: LONGEST_CLAUSE - 3].rstrip() + "..."
+    if len(text) <= LONGEST_CLAUSE:
+        return text
+    head = text[: LONGEST_CLAUSE - 3]  # not within a name, a place or a number
+    ends = (head.rfind(", "), head.rfind(" "), len(head))
+    return head[: next(end for end in ends if end > LONGEST_CLAUSE // 2)] + " ..."
 
 
 def _same_finding(report, alarm):
