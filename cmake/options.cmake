@@ -24,11 +24,10 @@ if(FINITUDE_SANITIZE MATCHES "address")
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/sense/kernels.cpp PROPERTIES COMPILE_OPTIONS "${by_calls}")
   unset(by_calls)
 endif()
-# So are tests, whose code is long and runs once: it is not optimised either, and UBSan does not look at each of its pointers, which
-# takes a compiler as long as all else. A null pointer ends a test under ASan all the same.
+# So are tests, whose code is long and runs once.
 set(FINITUDE_TEST_OPTIONS "")
 if(FINITUDE_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  set(FINITUDE_TEST_OPTIONS "-O0;-fno-sanitize=null,alignment;--param;asan-instrumentation-with-call-threshold=0")
+  set(FINITUDE_TEST_OPTIONS "--param;asan-instrumentation-with-call-threshold=0")
 endif()
 
 # A build that lets the compiler assume finite arithmetic would blind every check.
