@@ -84,6 +84,8 @@ def test_sender_comes_first_and_receiver_names_it(tmp_path):
     for sender, receiver in zip(got.alarms[::2], got.alarms[1::2]):
         assert pathlib.Path(receiver["births"][0]["file"]).name == "train.py", receiver["births"]
         assert sender["births"][0]["op"] == "aten::div" and "the division" in sender["births"][0]["source"]
+        # What the other rank answered is on the tape as it was: it says nothing against a change.
+        assert "not finite:" not in sender["fix"]["outcome"], sender["fix"]
         line = sender["births"][0]["line"]
         assert f"came from rank 1, where aten::div made it at train.py:{line}" in receiver["cause"]["text"], receiver[
             "cause"
