@@ -37,3 +37,20 @@ def test_alarms_that_a_report_does_not_list_are_counted(tmp_path):
     counts = {one["run"]: one["alarms"] for one in json.loads(got.out)}
     assert counts["20260101-000000-ended-1"] == len(report["alarms"]) + 300, got.text()
     assert counts["20260101-000001-killed-1"] == 5085, got.text()
+
+
+def test_alarm_that_ends_a_run_is_listed_whatever_their_number(tmp_path):
+    text = """
+model = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(4000):
+    loss = model(torch.ones(2, 4)).pow(2).mean() * (float("nan") if i % 3 or i > 1600 else 1.0)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+    got = helpers.run(tmp_path, "import torch\n" + text, "--on-alarm", "skip")
+    last = got.alarms[-1]
+    assert len(got.alarms) == 1000 and got.report["alarms_unlisted"] > 60 and last["step"] > 1600, got.err[-500:]
+    assert "stopped" in last["action"] and f"step {last['step']}: " in got.err, got.err[-500:]
+    assert f"{1000 + got.report['alarms_unlisted']} alarms" in helpers.finitude(tmp_path, "list", "finitude-runs").out

@@ -121,7 +121,7 @@ class Report:
         self.place = place
 
     def add_alarm(self, alarm: Alarm) -> None:
-        """Lists it; past the number that a report may hold, only counts it."""
+        """Lists it; past the number that a report may hold, in the place of the one before."""
         self.unexplained = None
         alarm.setdefault("last_good", self.last_good_checkpoint(alarm))
         if self.config.redact and alarm.get("capsule"):
@@ -130,6 +130,7 @@ class Report:
             self.alarms.append(alarm)
         else:
             self.alarms_left_out += 1
+            self.alarms[-1] = alarm  # the newest is listed: it may be what ends the program
         self._add_event("alarm", alarm, explained=True, alarm={k: v for k, v in alarm.items() if k not in INNER})
 
     def warn(self, warning: StepWarning) -> None:
