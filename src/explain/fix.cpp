@@ -38,8 +38,18 @@ std::string listed(const std::vector<std::string>& all, const std::string& judge
   return text;
 }
 
-std::string outcome_of(const StepTrial& trial, const std::string& judged) {
+// LBFGS and its kind read losses as numbers of Python: those are on the tape as they were.
+bool is_of_update(const StepTrial& trial, const std::string& judged) {
+  return judged.ends_with("gradients") && !trial.bad.empty() && std::ranges::all_of(trial.bad, [](const auto& b) {
+           return b.starts_with("parameter ") || b.starts_with("state ");
+         });
+}
+
+std::string outcome_of(const StepTrial& trial, const std::string& judged, bool in_optimizer) {
   if (!trial.ran) return "could not be tried: " + trial.why_not;
+  if (is_of_update(trial, judged) && !in_optimizer)
+    return "cannot be determined: " + judged + " are finite, and the optimizer wrote " + listed(trial.bad, judged) +
+           " with numbers that it had from the step as it failed";
   if (!trial.bad.empty()) return "not finite: " + listed(trial.bad, judged);
   if (!trial.given.empty()) {
     const bool gradients =
@@ -281,7 +291,7 @@ class Trials {
       each = std::max(each, trial.seconds);
       const bool in_float32 = edit.kind == Edit::Kind::kCompute && edit.dtype == sense::DType::kFloat32;
       float32_fails_ |= in_float32 && trial.ran && !trial.bad.empty() && trial.given.empty();
-      std::string outcome = outcome_of(trial, finding_.judged);
+      std::string outcome = outcome_of(trial, finding_.judged, finding_.in_optimizer);
       if (!trial.verified() && is_over("whole step, " + edit.text)) return;
       const bool took_time = lab_.step_seconds() > 0 && trial.seconds > lab_.step_seconds();
       if (trial.ran || took_time) add("whole step, " + edit.text, outcome, std::nullopt);

@@ -66,6 +66,19 @@ TEST(Fix, NothingIsVerifiedByTheValueThatAnExceptionWasAbout) {
   }
 }
 
+// Its learning rate of that iteration was computed from a loss that was NaN.
+TEST(Fix, UpdateOfNumbersFromTheFailedStepRefutesNothing) {
+  for (const bool in_optimizer : {false, true}) {
+    Finding finding = with_edits(1);
+    finding.in_optimizer = in_optimizer;
+    TableStep step;
+    step.answers = {that_ran({"parameter weight", "parameter bias"})};
+    try_on_step(finding, step, {});
+    EXPECT_FALSE(finding.fix_verified);
+    EXPECT_EQ(finding.fix_outcome.rfind("not finite:", 0) == 0, in_optimizer) << finding.fix_outcome;
+  }
+}
+
 TEST(Fix, StepWithoutResultsIsNotCalledFinite) {
   for (const bool has_results : {true, false}) {
     Finding finding = with_edits(1);

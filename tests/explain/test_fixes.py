@@ -380,3 +380,26 @@ def test_infinity_of_a_batch_that_is_read_twice_is_filled_for_both(tmp_path):
     fix, cause = fix_of(result)
     assert cause["class"] == "bad-data" and fix["verified"], (fix, cause)
     assert "at every call that reads the same" in fix["tried"], fix
+
+
+def test_iterations_that_read_the_loss_refute_no_change(tmp_path):
+    """LBFGS computes with the numbers of its losses, which are on the tape as they were."""
+    text = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 3)
+opt = torch.optim.LBFGS(model.parameters(), lr=1, max_iter=4)
+x, target, cap = torch.randn(16, 4), torch.randn(16, 3), torch.rand(16, 3) + 0.5
+for step in range(3):
+    if step == 2:
+        cap[5, 1] = float("inf")
+    def closure():
+        opt.zero_grad()
+        loss = ((model(x) * cap).masked_fill(cap.isinf(), 0.0) - target).pow(2).mean()
+        loss.backward()
+        return loss
+    opt.step(closure)
+"""
+    fix = helpers.run(tmp_path, text).the_alarm()["fix"]
+    assert "torch.where" in fix["text"] and not fix["verified"], fix
+    assert fix["outcome"].startswith("cannot be determined: gradients are finite, and the optimizer wrote"), fix
