@@ -106,6 +106,7 @@ def test_filter_value_fix_is_placed_at_its_output(tmp_path, name):
     )
     assert "written by aten::masked_fill" in cause["text"], cause["text"]
     assert fix["verified"] and "masked_fill" in fix["text"] and "before any arithmetic" in fix["text"], fix
+    assert "after any mask that is made from it" in fix["text"], fix
     assert "gather" in (tmp_path / "train.py").read_text().splitlines()[fix["line"] - 1], fix
 
 

@@ -403,3 +403,25 @@ for step in range(3):
     fix = helpers.run(tmp_path, text).the_alarm()["fix"]
     assert "torch.where" in fix["text"] and not fix["verified"], fix
     assert fix["outcome"].startswith("cannot be determined: gradients are finite, and the optimizer wrote"), fix
+
+
+@pytest.mark.parametrize("hides", ["torch.exp(out).clamp(0.8, 1.2)", "torch.where(out > 50, out, torch.exp(out))"])
+def test_a_hidden_exponential_is_bounded_as_it_was_tried(tmp_path, hides):
+    """A clamp has no branch of which the other part could be taken."""
+    text = f"""
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(3):
+    out = model(torch.randn(8, 4)) + (300 if step == 2 else 0)
+    loss = {hides}.mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+    alarm = helpers.run(tmp_path, text).the_alarm()
+    fix = alarm["fix"]
+    assert alarm["cause"]["class"] == "exp-overflow" and fix["verified"], alarm
+    assert "x <= 0" not in fix["text"] and "clamp it before exp as well" in fix["text"], fix
+    assert ("double where" in fix["text"]) == ("where" in hides), fix

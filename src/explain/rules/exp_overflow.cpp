@@ -7,7 +7,6 @@
 #include "explain/range.h"
 #include "explain/rules/rules.h"
 #include "explain/written_softmax.h"
-#include "locate/op_kinds.h"
 
 namespace finitude::explain {
 namespace {
@@ -67,10 +66,10 @@ class ExpOverflow : public Rule {
                        hidden_by(s);
     std::string fix = "bound the argument: clamp it" + other_way(s);
     if (s.birth.absorbed_by < s.trace.ops.size()) {
-      const record::Op& hides = s.trace.ops[s.birth.absorbed_by];
-      fix = (locate::is_select(hides) ? "double where: " : "") + ("bound the argument: clamp it before " + op) +
-            " as well; what " + plain_name(hides.name) + " does to the result comes too late for the gradient" +
-            other_way(s);
+      const std::string hides = plain_name(s.trace.ops[s.birth.absorbed_by].name);
+      fix = (one_of(hides, {"where", "masked_fill"}) ? "double where: " : "") +
+            ("bound the argument: clamp it before " + op) + " as well; what " + hides +
+            " does to the result comes too late for the gradient" + other_way(s);
     }
     Finding result = finding(s, "exp-overflow", kScoreRange + 20, text, fix);
     Probe probe(s, s.culprit);
