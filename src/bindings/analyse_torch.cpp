@@ -283,9 +283,8 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
     json start = take_start(&trace);
     settle_dropped(&trace);
     const bool clamped = settle_gradients(&trace);
-    const bool of_value =
-        refused && std::ranges::all_of(trace.sinks, [](const record::Sink& sink) { return sink.value.health.ok(); });
-    if (of_value) locate::sink_last_seen(&trace);
+    if (refused && std::ranges::all_of(trace.sinks, [](const record::Sink& sink) { return sink.value.health.ok(); }))
+      locate::sink_last_seen(&trace);
     if (given_away) locate::sink_given_away(&trace);
     locate::split_script_nodes(&trace);
     const capture::Tape* const recorded = sketch ? tape : recorded_tape();  // takes it: there is none the second time
@@ -299,9 +298,8 @@ std::string analyse(const std::string& history_json, std::size_t want_ops, bool 
       if (clamped)
         return nullptr;  // what the step comes to is finite, whatever is changed in it: no experiment could fail
       if (recorded == nullptr) return nullptr;
-      if (last_update.is_none()) return &step.emplace(*recorded, trace, replay::FindLastUpdate{}, of_value);
-      return &step.emplace(
-          *recorded, trace, [&] { return ask_last_update(last_update); }, of_value);
+      if (last_update.is_none()) return &step.emplace(*recorded, trace);
+      return &step.emplace(*recorded, trace, [&] { return ask_last_update(last_update); });
     };
     out = show::analysis(trace, history_from(history_json), &lab, options);
     if (was_bad && out["births"].empty() && !sketch) {

@@ -25,13 +25,11 @@ using replay::StepTrial;
 // change of it is a verified fix.
 bool is_of_value(const std::string& judged) { return judged.starts_with("value "); }
 
-std::string listed(const std::vector<std::string>& all, const std::string& judged) {
+std::string listed(const std::vector<std::string>& all) {
   constexpr std::size_t kShown = 3;
   std::vector<std::string> names;  // the closure of one step gives several losses
-  for (const std::string& one : all) {
-    const std::string& name = one == "loss" && is_of_value(judged) ? judged : one;
+  for (const std::string& name : all)
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-  }
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + names[i];
   if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
@@ -48,9 +46,9 @@ bool is_of_update(const StepTrial& trial, const std::string& judged) {
 std::string outcome_of(const StepTrial& trial, const std::string& judged, bool in_optimizer) {
   if (!trial.ran) return "could not be tried: " + trial.why_not;
   if (is_of_update(trial, judged) && !in_optimizer)
-    return "cannot be determined: " + judged + " are finite, and the optimizer wrote " + listed(trial.bad, judged) +
+    return "cannot be determined: " + judged + " are finite, and the optimizer wrote " + listed(trial.bad) +
            " with numbers that it had from the step as it failed";
-  if (!trial.bad.empty()) return "not finite: " + listed(trial.bad, judged);
+  if (!trial.bad.empty()) return "not finite: " + listed(trial.bad);
   if (!trial.given.empty()) {
     const bool gradients =
         std::ranges::all_of(trial.given, [](const auto& g) { return g.starts_with("gradient of "); });
@@ -404,7 +402,7 @@ class Trials {
   }
 
   std::string whether_finite(const StepTrial& trial) const {
-    return trial.bad.empty() ? finding_.judged + " finite" : "not finite: " + listed(trial.bad, finding_.judged);
+    return trial.bad.empty() ? finding_.judged + " finite" : "not finite: " + listed(trial.bad);
   }
 
   // Nothing is predicted of these: they say, they do not judge.

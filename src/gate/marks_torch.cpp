@@ -35,8 +35,7 @@ bool judge_again(OptimizerEntry& entry, std::size_t index, const at::Tensor& gra
   GradMark& mark = entry.marks[index];
   const GradMark before = mark;
   mark = judge(gradient);
-  // GradScaler.step unscales before it calls the step.
-  mark.is_unscaled = entry.is_unscaled || live().loss_scale > 0;
+  mark.is_unscaled = entry.is_unscaled;
   if (mark.state <= GradMark::kClean) return !note_unread(gradient);
   // A new gradient may lie where the old one lay; only one that was added to has counted on.
   if (before.reported != 0 && before.grad == mark.grad && (!after_backward || mark.version == before.version + 1)) {

@@ -59,11 +59,15 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   Live& l = live();
   OptimizerEntry* entry = nullptr;
   float scale = 0;
+  bool unscales = false;
   if (l.on && nargs >= 2 && truthy_attribute(args[0], "_enabled")) {
     as_guest([&] {
       scale = loss_scale_of(args[0]);
       entry = find_entry(args[1]);
     });
+    // step unscales before it calls the optimizer's, also by an unscale_ that a class derived from GradScaler has; but
+    // not for an optimizer that is given the scale.
+    unscales = !truthy_attribute(args[1], "_step_supports_amp_scaling");
   }
   if (entry == nullptr)
     return PyObject_Vectorcall(l.original_scaler_step.get(), args, static_cast<size_t>(nargs), kwnames);
@@ -72,6 +76,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
     explicit Scaled(float scale) { live().loss_scale = scale; }
     ~Scaled() { live().loss_scale = 0; }
   } const scaled(scale);
+  entry->is_unscaled = entry->is_unscaled || unscales;
   bool bad = false;
   // Without a flag the scaler waits for the device itself.
   if (entry->device) as_guest([&] { resolve_losses(*entry, !entry->device->takes_flag); });
@@ -108,8 +113,7 @@ PyObject* scaler_step(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
   return r ? result.release() : nullptr;
 }
 
-// GradScaler.unscale_(self, optimizer), which its step calls as well, where the program has not: what is read of the
-// gradients from here on has no scale.
+// GradScaler.unscale_(self, optimizer): what is read of the gradients from here on has no scale.
 PyObject* scaler_unscale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   Live& l = live();
   PyObject* const result = PyObject_Vectorcall(l.original_unscale.get(), args, static_cast<size_t>(nargs), kwnames);

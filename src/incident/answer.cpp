@@ -39,7 +39,7 @@ json answer_to(const json& question, const std::string& run) {
   const std::string what = question.at("what");
   if (what == "members") return to_json(members(run));
   if (what == "merged") return merged(question.at("own"), members_of(question.at("members")));
-  if (what == "closing_line") return closing_line(question.at("report"), question.at("unlisted").get<std::uint64_t>());
+  if (what == "closing_line") return closing_line(question.at("report"));
   if (what == "html") return show::html(checked(question.at("report")));
   if (what == "terminal")
     return show::terminal(checked(question.at("report")),

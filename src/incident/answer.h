@@ -11,7 +11,7 @@ namespace finitude::incident {
 // they take and what they give:
 //   members       -                                 [{"name", "report" (or null), "missing"}] of run, see member.h
 //   merged        own: report, members: as above    report, see merge.h
-//   closing_line  report, unlisted: count           text, see report.h
+//   closing_line  report                            text, see report.h
 //   html          report                            text, the page
 //   terminal      report, colour, width, unicode    text, see show/show.h
 // An error says what of the question is wrong.

@@ -227,7 +227,7 @@ json merged(const json& own, const std::vector<Member>& members) {
   if (listed.size() > show::kMaxAlarms) {
     unlisted += listed.size() - show::kMaxAlarms;
     advisories.push_back(unlisted_advisory(listed.size() - show::kMaxAlarms));
-    listed.erase(listed.begin() + show::kMaxAlarms, listed.end());
+    listed.erase(listed.begin() + show::kMaxAlarms - 1, listed.end() - 1);  // the newest is listed
   }
   if (advisories.size() > kMaxAdvisories)
     advisories.erase(advisories.begin(), advisories.end() - static_cast<std::ptrdiff_t>(kMaxAdvisories));

@@ -222,7 +222,7 @@ std::string checkpoints_text(const json& report) {
 
 }  // namespace
 
-std::string closing_line(const json& report, std::uint64_t unlisted) {
+std::string closing_line(const json& report) {
   const json& watched = report.at("watched");
   const bool is_unwatched = report.at("outcome") == "unwatched";
   const std::uint64_t handled = count(watched, "handled_by_script"), ranks = count(watched, "ranks");
@@ -243,10 +243,7 @@ std::string closing_line(const json& report, std::uint64_t unlisted) {
     if (handled != 0)
       parts.push_back(counted(handled, "bad step", "bad steps") + " handled by the " +
                       (show::is_of_cpp(report) ? "program" : "script"));
-    if (!report.at("alarms").empty()) {
-      const std::uint64_t more = std::max(unlisted, count(report, "alarms_unlisted"));
-      parts.push_back(counted(report["alarms"].size() + more, "alarm", "alarms"));
-    }
+    if (!report.at("alarms").empty()) parts.push_back(counted(show::alarm_count(report), "alarm", "alarms"));
   }
   if (report["outcome"] == "clean") say_clean(watched, advisories, &parts);
   if (!is_unwatched) {

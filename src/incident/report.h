@@ -59,7 +59,7 @@ nlohmann::json unlisted_advisory(std::uint64_t count);
 // Did the process of that report train?
 bool trained(const nlohmann::json& report);
 
-// The line that every run ends with, without "Report: PATH". unlisted: alarms past what a report holds.
-std::string closing_line(const nlohmann::json& report, std::uint64_t unlisted);
+// The line that every run ends with, without "Report: PATH".
+std::string closing_line(const nlohmann::json& report);
 
 }  // namespace finitude::incident

@@ -47,12 +47,13 @@ struct StepRecord {
   std::uint64_t time_ns = 0;  // of the monotonic clock
 };
 
-// grad_absmax without the loss scale, where that is known. What a clipped norm or the optimizer was given has none.
-constexpr double unscaled_gradient(const StepRecord& step) noexcept {
-  const float scale = loss_scale(step.flags);
-  return (step.flags & kStepGradientScaled) != 0 && scale > 0 ? step.grad_absmax / static_cast<double>(scale)
-                                                              : step.grad_absmax;
+// By what the gradients of the step were multiplied when they were read, where that is known.
+constexpr double gradient_scale(const StepRecord& step) noexcept {
+  const float scale = (step.flags & kStepGradientScaled) != 0 ? loss_scale(step.flags) : 0;
+  return scale > 0 ? static_cast<double>(scale) : 1;
 }
+
+constexpr double unscaled_gradient(const StepRecord& step) noexcept { return step.grad_absmax / gradient_scale(step); }
 
 // Offsets in bytes, for who reads the file with another language.
 struct RingHeader {

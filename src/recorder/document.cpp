@@ -24,10 +24,9 @@ Document::Document(std::string finitude, std::string torch)
     : finitude_(std::move(finitude)), torch_(std::move(torch)), process_(this_process()) {}
 
 void Document::add_alarm(Alarm alarm) {
-  if (alarms_.size() < show::kMaxAlarms)
-    alarms_.push_back(std::move(alarm));
-  else
-    ++unlisted_;
+  if (alarms_.size() < show::kMaxAlarms) return alarms_.push_back(std::move(alarm));
+  ++unlisted_;
+  alarms_.back() = std::move(alarm);  // the newest is listed: it may be what ends the program
 }
 
 void Document::settle_capsule(const std::string& folder, const std::string& why_not) {
@@ -111,7 +110,7 @@ json Document::of_alarm(const Alarm& alarm, const incident::Counters& counters) 
 }
 
 std::string Document::closing_line(const json& whole, const std::string& place, const std::string& page) const {
-  const std::string line = incident::closing_line(whole, unlisted_);
+  const std::string line = incident::closing_line(whole);
   if (place.empty()) return line + ".\n";
   return line + ". Report: " + place + (page.empty() ? "" : ", page: " + page) + "\n";
 }

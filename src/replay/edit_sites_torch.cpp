@@ -332,12 +332,9 @@ class Finder {
         any = any || reached.contains(t.storage);
         is_given = is_given || given.contains(t.storage);
       };
-      if (exchanged) {
-        capture::for_each_tensor(entry.args, read);
-        if (is_given)
-          capture::for_each_tensor(entry.results, [&](const capture::TensorRef& t) { given.insert(t.storage); });
-      }
-      if (!any) capture::for_each_tensor(entry.args, read);
+      capture::for_each_tensor(entry.args, read);
+      if (is_given)
+        capture::for_each_tensor(entry.results, [&](const capture::TensorRef& t) { given.insert(t.storage); });
       if (!any) continue;
       out_.reached[i] = true;
       // What a copy is put over does not matter.

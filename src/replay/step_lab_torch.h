@@ -24,13 +24,11 @@ std::string judged_in(const capture::Tape& tape);
 class TorchStepLab : public StepLab {
  public:
   // find_update: asked at most once, with the step's weights in place; null: nothing is known of the optimizer.
-  // of_value: an exception of the program was about a value that no name is left for; it is judged as the loss.
-  TorchStepLab(const capture::Tape& tape, const record::Trace& trace, FindLastUpdate find_update = {},
-               bool of_value = false)
-      : tape_(tape), trace_(trace), find_update_(std::move(find_update)), of_value_(of_value) {}
+  TorchStepLab(const capture::Tape& tape, const record::Trace& trace, FindLastUpdate find_update = {})
+      : tape_(tape), trace_(trace), find_update_(std::move(find_update)) {}
   std::string faithful() override;
   double step_seconds() const override { return step_seconds_; }
-  std::string judged() const override { return of_value_ ? "value without a name" : judged_in(tape_); }
+  std::string judged() const override { return judged_in(tape_); }
   StepTrial run(const Edit& edit) override;
   std::vector<double> beside(const Beside& beside, double value) override;
   StepTrial deterministic() override;
@@ -49,7 +47,6 @@ class TorchStepLab : public StepLab {
   const capture::Tape& tape_;
   const record::Trace& trace_;
   const FindLastUpdate find_update_;
-  const bool of_value_;
   std::optional<LastUpdate> last_update_;
   double step_seconds_ = 0;
 };

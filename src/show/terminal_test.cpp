@@ -298,17 +298,6 @@ TEST(Terminal, AnotherPolicyIsAdvisedOnlyWhereItWouldDo) {
   EXPECT_FALSE(advises("stopped", "the script dropped 10 steps in a row by itself: the loss was not finite"));
 }
 
-TEST(Terminal, WeightsThatWereFiniteAreDamagedByAnAppliedStep) {
-  json report = sample("loss_forward");
-  json& alarm = report["alarms"][0];
-  alarm["action"] = "reported, the step is applied";
-  alarm["weights"] = "damaged";
-  alarm["harmless"] = false;
-  alarm["text"] = "loss is Inf; weights are finite but grown 213-fold since step 0";
-  EXPECT_THAT(joined(shown(report)), HasSubstr("weights were finite but grown 213-fold since step 0 (rank 0). Weights "
-                                               "are damaged."));
-}
-
 TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
   json report = sample("loss_forward");
   json& alarm = report["alarms"][0];

@@ -112,10 +112,8 @@ std::string headline(const Json& report, const Json& alarm) {
     if (said.find("gradients are finite") == std::string::npos)
       line += " Gradients are finite, weights were not in danger.";
   } else if (const std::string weights = text(alarm, "weights"); !weights.empty()) {
-    // That they are finite but have grown is said of clean ones. What is applied since damages them: they were finite.
+    // That they are finite but have grown is said of clean ones. What is applied since damages them.
     const bool is_said = said.find(weights == "clean" ? "weights are" : "weights are damaged") != std::string::npos;
-    if (const std::size_t at = line.find("weights are finite"); weights == "damaged" && at != std::string::npos)
-      line.replace(at, 11, "weights were");
     if (!is_said) line += " Weights are " + weights + ".";
   }
   return line;

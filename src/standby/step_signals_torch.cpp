@@ -202,16 +202,14 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
   const bool drops_have_news = look_at_drops(entry, step, &found->second);
   const bool parameters_have_news = look_at_parameters(entry, step, s.gradients, &found->second);
   // What grows and vanishes is judged without the loss scale, which a scaler changes.
-  const float scale = record::loss_scale(step.flags);
-  const bool is_scaled = scale > 0 && (step.flags & record::kStepGradientScaled) != 0;
-  const double unscaled = is_scaled ? 1 / static_cast<double>(scale) : 1;
+  const double unscaled = 1 / record::gradient_scale(step);
   if (unscaled != 1)
     for (float& gradient : s.gradients)
       if (gradient > 0) gradient = static_cast<float>(gradient * unscaled);
-  const bool steps_have_news =
-      found->second.steps.note({step.step, step.loss, step.grad_absmax * unscaled, step.lr, scale,
-                                norm_of(entry, step.grad_absmax, s.norm_limit), entry.clip_max},
-                               s.gradients);
+  const bool steps_have_news = found->second.steps.note(
+      {step.step, step.loss, step.grad_absmax * unscaled, step.lr, record::loss_scale(step.flags),
+       norm_of(entry, step.grad_absmax, s.norm_limit), entry.clip_max},
+      s.gradients);
   return weights_have_news || softmax_has_news || drops_have_news || parameters_have_news || steps_have_news;
 }
 

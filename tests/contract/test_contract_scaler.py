@@ -248,6 +248,17 @@ def test_gradients_before_a_bad_step_are_without_the_scale(tmp_path, batches, ze
     assert got.the_alarm()["history"]["grad_absmax"] == pytest.approx(true, rel=1e-2), got.text()
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("unscale", ["", "scaler.unscale_(opt)"])
+def test_an_optimizer_that_is_given_the_scale_has_scaled_gradients(tmp_path, batches, unscale):
+    """A fused one unscales them itself, after they were read."""
+    text = HISTORY.format(batches=batches, momentum=0, unscale=unscale, first="opt.zero_grad()", last="")
+    text = text.replace("SGD(model.parameters(), 1e-4, momentum=0)", "Adam(model.parameters(), 1e-4, fused=True)")
+    got = run(tmp_path, text, "--on-alarm", "skip")
+    true = [float(line) for line in got.out.splitlines()[:6]]
+    assert got.the_alarm()["history"]["grad_absmax"] == pytest.approx(true, rel=1e-2), got.text()
+
+
 @pytest.mark.parametrize("unscale", ["", "scaler.unscale_(opt); "])
 def test_a_clipped_norm_before_a_bad_step_is_without_the_scale(tmp_path, unscale):
     clip = f"{unscale}print(torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9).item(), file=open('norms', 'a'))"

@@ -63,6 +63,13 @@ def test_learning_rate_ruining_weights_immediately_is_the_cause(tmp_path, optimi
     assert "Weights are clean" not in said and "weights are finite but grown" in alarm["text"], result.text()
 
 
+def test_weights_that_an_applied_step_damages_were_finite(tmp_path):
+    result = trained(tmp_path, "Adam(net.parameters(), lr=10)", EXP, "pass", "--on-alarm", "warn")
+    alarm, said = result.alarms[0], " ".join(result.err.split())
+    assert alarm["weights"] == "damaged" and "weights were finite but grown" in alarm["text"], result.text()
+    assert "weights are finite" not in said and "Weights are damaged." in said, result.text()
+
+
 def test_same_overflow_at_usual_rate_blames_the_data(tmp_path):
     result = trained(
         tmp_path,

@@ -76,11 +76,11 @@ def test_ranks_step_together_and_other_processes_separately(tmp_path):
     assert (found["watched"]["steps"], found["watched"]["gradients_scanned"]) == (17, 4 * 27)
     line = "finitude: 17 steps on 2 ranks watched, 108 gradients scanned, all finite"
     assert merge.closing_line(found) == line + "."
-    assert merge.closing_line(found, 0, "r.json") == line + ". Report: r.json"
-    assert merge.closing_line(found, 0, "a/r.json", "a/r.html") == line + ". Report: a/r.json, page: r.html"
-    assert merge.closing_line(found, 0, "r.json", "a/r.html") == line + ". Report: r.json, page: a/r.html"
+    assert merge.closing_line(found, "r.json") == line + ". Report: r.json"
+    assert merge.closing_line(found, "a/r.json", "a/r.html") == line + ". Report: a/r.json, page: r.html"
+    assert merge.closing_line(found, "r.json", "a/r.html") == line + ". Report: r.json, page: a/r.html"
     # How long the run took is what the process that was started says.
-    timed = merge.closing_line({**found, "seconds": 3.42}, 0, "r.json")
+    timed = merge.closing_line({**found, "seconds": 3.42}, "r.json")
     assert timed == line.replace(" watched,", " watched in 3.4 s,") + ". Report: r.json"
 
 

@@ -148,7 +148,7 @@ class Run:
         # In a trial of `replay --with` the verdict is reported.
         if not os.environ.get(family.INJECT) and not (self.settings.quiet and is_well):
             shown = [os.path.relpath(path) if path else "" for path in (places[0] if places else "", page)]
-            say.say(merge.closing_line(document, 0, *shown) + "\n")
+            say.say(merge.closing_line(document, *shown) + "\n")
 
     def _say_steps(self, members: list[Member]) -> None:
         """One manifest of each bad step, and what may be done with the capsules of its ranks. A failure costs that

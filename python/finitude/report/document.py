@@ -434,9 +434,7 @@ class Report:
     def closing_line(self, written: list[str]) -> str:
         place = next((p for p in written if p.endswith(".json")), "")
         page = next((p for p in written if self.directory and p == os.path.join(self.directory, "report.html")), "")
-        return merge.closing_line(
-            self.document(), self.alarms_left_out, _short(place) if place else "", _short(page) if page else ""
-        )
+        return merge.closing_line(self.document(), _short(place) if place else "", _short(page) if page else "")
 
 
 def _short(path):

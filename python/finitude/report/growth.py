@@ -162,6 +162,7 @@ def add_weights(started_with: StartMagnitudes, optimizer: Optimizer, alarm: Alar
     magnitudes = optimizer_members.magnitudes(optimizer)
     words = words or extremes(optimizer, magnitudes) or _beyond_use(optimizer, magnitudes)
     if (words or by_rate) and alarm["weights"] == "clean":
-        alarm["text"] += "; weights are finite" + (f" but {words}" if words else "")
+        is_applied = alarm["policy"] == "warn" and not alarm["harmless"]  # which damages them
+        alarm["text"] += f"; weights {'were' if is_applied else 'are'} finite" + (f" but {words}" if words else "")
     elif words:
         alarm["text"] += f"; weights are damaged, and {words}"

@@ -97,10 +97,10 @@ def merged(own: Document, found: Sequence[Member]) -> Document:
     return ask("merged", own=own, members=given)
 
 
-def closing_line(document: Document, left_out: int = 0, place: str = "", page: str = "") -> str:
-    """The line that every run ends with. left_out: alarms past what a report holds. place, page: of the report as JSON
-    and as a page, or ""; a page in the same folder is called by its name alone."""
-    line = ask("closing_line", report=document, unlisted=left_out)
+def closing_line(document: Document, place: str = "", page: str = "") -> str:
+    """The line that every run ends with. place, page: of the report as JSON and as a page, or ""; a page in the same
+    folder is called by its name alone."""
+    line = ask("closing_line", report=document)
     if not place:
         return line + "."
     if page and os.path.dirname(page) == os.path.dirname(place):

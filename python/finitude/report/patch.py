@@ -1,5 +1,5 @@
-"""The verified change as a unified diff of the program's line, where that line is simple enough to be rewritten for
-certain."""
+"""The change with which the step came out finite as a unified diff of the program's line, where that line is simple
+enough to be rewritten for certain."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ class ZeroTimesInfinity : public Rule {
     Finding result = finding(
         s, "zero-times-infinity", kScoreInfinities,
         "0 x Inf in " + s.op->name + ": " + counted(infs, "infinite value") + " in " +
-            (inf_arg.empty() ? "one operand" : inf_arg) + " meet zeros" + at_rows(s.birth) +
-            (source ? reported_source(s, *source) : "") + hidden_by(s),
+            (inf_arg.empty() ? "one operand" : inf_arg) + (infs == 1 ? " meets zeros" : " meet zeros") +
+            at_rows(s.birth) + (source ? reported_source(s, *source) : "") + hidden_by(s),
         of_forward
             ? "double where: put a finite number in the place of the infinities with torch.where before " +
                   s.forward->name + at_line(s.trace, *s.forward) +
