@@ -273,7 +273,7 @@ TEST_F(Folder, AKilledRankIsCountedAndReported) {
   EXPECT_FALSE(whole.contains("under_way"));
   EXPECT_EQ(whole["watched"]["steps"], 4);
   EXPECT_EQ(whole["advisories"][0]["text"], "a rank was killed by SIGKILL after 0 steps");
-  EXPECT_THAT(closing_line(whole, 0), Not(HasSubstr("all finite")));
+  EXPECT_THAT(closing_line(whole), Not(HasSubstr("all finite")));
 }
 
 TEST(Checkpoints, TheLastGoodOneIsNamed) {
@@ -285,9 +285,9 @@ TEST(Checkpoints, TheLastGoodOneIsNamed) {
   const json early = wrote(0, {{"checkpoint", "a.pt"}, {"step", 1}});
   const json late = wrote(1, {{"checkpoint", "b.pt"}, {"step", 4}});
   EXPECT_EQ(show::problem(late), "");
-  EXPECT_THAT(closing_line(early, 0), HasSubstr("all finite, last good checkpoint a.pt"));
-  EXPECT_THAT(closing_line(late, 0), HasSubstr("1 bad checkpoint, last good checkpoint b.pt"));
-  EXPECT_THAT(closing_line(wrote(3, nullptr), 0), HasSubstr("3 bad checkpoints, no good checkpoint"));
+  EXPECT_THAT(closing_line(early), HasSubstr("all finite, last good checkpoint a.pt"));
+  EXPECT_THAT(closing_line(late), HasSubstr("1 bad checkpoint, last good checkpoint b.pt"));
+  EXPECT_THAT(closing_line(wrote(3, nullptr)), HasSubstr("3 bad checkpoints, no good checkpoint"));
   const json whole = merged(report_of(0), {{"rank-0", late, ""}, {"rank-1", early, ""}, {"rank-2", report_of(5), ""}});
   EXPECT_EQ(show::problem(whole), "");
   EXPECT_EQ(whole["checkpoints"]["written"], 6);
