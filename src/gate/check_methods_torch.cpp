@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "gate/checked_row_torch.h"
 #include "gate/marks_torch.h"
 #include "gate/script_nan_checks_torch.h"
 #include "observe/concrete_torch.h"
@@ -103,19 +104,27 @@ void look(PyObject* self, PyObject* args) noexcept {
     value_checked(*tensor);
 }
 
+// What torch's call has returned, or null with an error set where the script is stopped at this look.
+PyObject* after_look(PyObject* result) noexcept {
+  if (result == nullptr || !is_checked_row_long()) [[likely]]
+    return result;
+  Object returned = Object::take(result);
+  return report_checked_row() ? returned.release() : nullptr;
+}
+
 // A PyCFunction does not receive the table entry that it was called through, so each entry of kWays has a function.
 template <std::size_t i>
 PyObject* without_arguments(PyObject* self, PyObject* nothing) {
   look<i>(self, nullptr);
-  return places[i].of_torch(self, nothing);
+  return after_look(places[i].of_torch(self, nothing));
 }
 
 // The cast goes through void (*)(), which compilers accept for a METH_KEYWORDS function without a warning.
 template <std::size_t i>
 PyObject* with_arguments(PyObject* self, PyObject* args, PyObject* kwargs) {
   look<i>(self, args);
-  return reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(places[i].of_torch))(self, args,
-                                                                                                     kwargs);
+  const auto of_torch = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(places[i].of_torch));
+  return after_look(of_torch(self, args, kwargs));
 }
 
 // A write through .data does not raise the version, so a gradient is read again after it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gate/checked_row_torch.h"
 #include "gate/param_groups_torch.h"
 #include "gate/requested_gradients_torch.h"
 #include "gate/second_run.h"
@@ -71,6 +72,7 @@ PyObject* watch_drops(PyObject*, PyObject* limit) {
   if (PyErr_Occurred() != nullptr) return nullptr;
   the_drops = Drops();
   the_drops.limit = static_cast<std::uint32_t>(std::min<unsigned long>(value, UINT32_MAX));
+  watch_checked_rows(the_drops.limit);
   for (const auto& entry : live().optimizers) entry->drops = DropRow();
   Py_RETURN_NONE;
 }
@@ -177,6 +179,7 @@ void note_learned(OptimizerEntry& entry, bool learns) {
   entry.drops.applied_at = live().backward_serial;
   the_drops.unapplied = the_drops.by_scaler = 0;
   end_asked_row();
+  note_step_of_looks();
 }
 
 bool is_long_row(std::uint64_t length) noexcept {

@@ -15,6 +15,7 @@
 
 #include "base/immortal.h"
 #include "gate/check_methods_torch.h"
+#include "gate/checked_row_torch.h"
 #include "gate/state_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
@@ -120,6 +121,7 @@ bool describe(const at::Tensor& value, const observe::TensorView& v, CheckedLoss
   found->first_node = range.first;
   found->last_node = range.last;
   set_step(found);
+  found->is_scalar = v.numel == 1;
   found->sum = observe::checksum(v);
   const sense::Health h = observe::full(v);
   found->value = h.nan ? NAN : h.pos_inf ? INFINITY : -INFINITY;
@@ -163,6 +165,8 @@ void enter(CheckedLoss found) {
     other.is_asked = other.is_asked || found.is_asked;
     return;
   }
+  const bool is_new = c.checked.size() < kMostKept || found.first_node > c.last_more;
+  if (is_new && !found.is_asked && found.is_scalar && owner_of(found) != nullptr) note_bad_look();
   if (c.checked.size() >= kMostKept) {
     c.more += found.first_node > c.last_more;
     c.last_more = std::max(c.last_more, found.last_node);
@@ -215,6 +219,10 @@ void note_copied(const at::Tensor& value) noexcept {
 // May be a loss, or a copy of one. A leaf is a parameter or an input: no step was computed for it yet.
 inline bool is_looked_at(const at::Tensor& value) {
   return value.requires_grad() ? !value.is_leaf() : checks().copied.load(std::memory_order_relaxed) != 0;
+}
+
+inline bool is_of_a_loss(const at::Tensor& value) {
+  return value.requires_grad() && !value.is_leaf() && value.numel() == 1;
 }
 
 bool is_bad(const at::Tensor& value, std::int64_t most_elements) noexcept {
@@ -345,12 +353,15 @@ void watch_checks(bool on) {
 bool watches_checks() noexcept { return checks().on.load(std::memory_order_relaxed); }
 
 void value_checked(const at::Tensor& value) noexcept {
+  if (is_of_a_loss(value)) note_look(*value.grad_fn());
   if (is_looked_at(value) && is_bad(value, kMostElements)) [[unlikely]]
     note_checked(value);
 }
 
 void value_copied(const at::Tensor& value) noexcept {
-  if (value.requires_grad() && !value.is_leaf() && is_bad(value, 1)) [[unlikely]]
+  if (!is_of_a_loss(value)) return;
+  note_look(*value.grad_fn());
+  if (is_bad(value, 1)) [[unlikely]]
     note_copied(value);
 }
 
@@ -361,6 +372,7 @@ bool any_checked() noexcept {
 // A value is still in use if the graph of this backward has a node that is not younger than the value's last one. Else
 // the whole graph was made after it: the script has dropped the step of that value.
 std::size_t settle_checks(PyObject* roots) {
+  end_checked_row();
   Checks& c = checks();
   std::vector<CheckedLoss> found;
   std::vector<Detached> copies;  // die after the mutex is free, as in watch_checks()

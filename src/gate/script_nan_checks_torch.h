@@ -29,6 +29,7 @@ struct CheckedLoss {
   std::uint64_t first_node = 0, last_node = 0;  // the range of autograd sequence numbers of its graph
   std::uint64_t step = 0;                       // of its optimizer, as it was looked at; 0 of one that is not known yet
   std::vector<const c10::TensorImpl*> leaves;
+  bool is_scalar = false;       // of one element
   bool is_asked = false;        // its gradients were handed to the script
   std::int64_t parameter = -1;  // where the loss was finite: the index of the first whose gradient was not
   at::Tensor held;              // only while a trace is taken: it becomes a sink once it is dropped

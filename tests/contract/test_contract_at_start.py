@@ -79,6 +79,10 @@ INTENDED = {
     "an observer's bounds": "net.register_buffer('low', torch.tensor(INF)); "
     "net.register_buffer('high', torch.tensor(-INF))",
     "a frozen parameter of -Inf": "net.frozen = nn.Parameter(torch.full((3,), -INF), requires_grad=False)",
+    "a parameter of -Inf that no loss uses": "net.mask = nn.Parameter(torch.full((3,), -INF)); "
+    "opt = torch.optim.AdamW(net.parameters(), lr=0.01)",
+    "a parameter of NaN of a branch that begins later": "late = nn.Parameter(torch.full((3,), NAN)); "
+    "opt.add_param_group({'params': [late]})",
     "good loaded state": LOADED.format(value="0.5"),
     "nothing": "pass",
 }

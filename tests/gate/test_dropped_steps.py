@@ -317,18 +317,34 @@ import math
 for i, x in enumerate(batches * 6):
     loss = loss_of(x)
     if 3 <= i < {last}: loss = loss * NAN
-    if not math.isfinite(loss.item()): continue
+    if not {check}: continue
     opt.zero_grad()
     loss.backward()
     opt.step()
 print("ended", finite())
 """
+LOOK = "math.isfinite(loss.item())"
 
 
-@pytest.mark.parametrize("last, skips, alarms", [(30, "10", 1), (8, "5", 1), (8, "6", 0)])
-def test_dropped_loss_series_alarms_after_the_run_continued(tmp_path, last, skips, alarms):
-    """It stops nothing: when it is known to be a row the program has a finite loss again."""
-    got = training(tmp_path, LONG_ROW.format(last=last), "--on-alarm", "stop", "--max-skips", skips)
+@pytest.mark.parametrize("last, skips", [(30, "10"), (8, "5")])
+def test_dropped_loss_series_stops_the_run(tmp_path, last, skips):
+    got = training(tmp_path, LONG_ROW.format(last=last, check=LOOK), "--on-alarm", "stop", "--max-skips", skips)
+    alarm = got.the_alarm()
+    assert (got.code, got.out, got.watched["handled_by_script"]) == (1, "", int(skips)), got.text()
+    assert f"dropped {skips} steps in a row by itself: the loss was not finite; nothing has" in alarm["text"], (
+        got.text()
+    )
+    assert (alarm["step"], alarm["births"][0]["op"], alarm["rerun"]) == (3, "aten::mul", "persistent"), alarm
+
+
+# A loss of several elements may be parts of one: no row of it is known before a finite one is applied.
+@pytest.mark.parametrize(
+    "last, skips, check, alarms",
+    [(8, "6", LOOK, 0), (8, "5", "torch.isfinite(loss.reshape(1, 1).expand(2, 1)).all()", 1)],
+    ids=["few", "elements"],
+)
+def test_dropped_loss_series_after_which_the_run_continued(tmp_path, last, skips, check, alarms):
+    got = training(tmp_path, LONG_ROW.format(last=last, check=check), "--on-alarm", "stop", "--max-skips", skips)
     assert (got.code, got.out, got.watched["handled_by_script"]) == (0, "ended True\n", last - 3), got.text()
     assert len(got.alarms) == alarms, got.text()
     for alarm in got.alarms:

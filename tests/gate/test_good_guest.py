@@ -101,8 +101,11 @@ def test_nor_where(tmp_path, name):
 
 
 def test_trained_parameter_starting_infinite_is_an_alarm(tmp_path):
-    unused = "model.unused = nn.Parameter(torch.tensor([INF])); opt = torch.optim.SGD(model.parameters(), 0.1)"
-    got = helpers.run(tmp_path, _program(unused), "--on-alarm", "raise")
+    gate = (
+        "model.gate = nn.Parameter(torch.tensor([INF])); opt = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "model.register_forward_hook(lambda module, args, out: out * torch.sigmoid(module.gate))"
+    )
+    got = helpers.run(tmp_path, _program(gate), "--on-alarm", "raise")
     assert got.the_alarm()["cause"]["class"] == "corrupted-state" and got.code == 1, got.text()
 
 

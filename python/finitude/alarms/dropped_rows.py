@@ -68,7 +68,8 @@ class Drops:
 
     def asked(self, count: int) -> bool | None:
         """So many calls of autograd.grad or torch.func in a row gave gradients that were not finite, or were given such
-        a loss, and no step followed. True: it has been reported. May raise NonFiniteError."""
+        a loss, and no step followed; or the script looked at the losses of so many steps, and no backward followed.
+        True: it has been reported. May raise NonFiniteError."""
         session = self.session
         if session.second_run.pending is not None or not _native.waiting_checks():
             return None
@@ -76,6 +77,8 @@ class Drops:
             session.target.row_dropped()
             return None
         session.dropping.note_checked(_native.dropped_checks())
+        if session.config.on_alarm != "warn":  # else they are counted once they are settled
+            _native.add_handled(len(_native.waiting_checks()) + _native.more_checks())
         alarm = session.dropping.row_alarm(count)
         session.ending.begin_alarm(alarm)
         return self._decide(None, alarm)

@@ -8,7 +8,7 @@ import torch
 
 from .. import _native
 from ..base.unseen import unseen
-from ..program import optimizer_members
+from ..program import nonfinite_state, optimizer_members
 from ..program.tensor_stats import count_text, listed
 from ..report import incident
 
@@ -27,7 +27,8 @@ def bad(optimizer: Optimizer, allowed: Sequence[Tensor]) -> Sink | None:
     """
     # Names are looked up only for what is bad: reading a frame's locals makes older Pythons keep them.
     for i, p in enumerate(optimizer_members.parameters(optimizer)):
-        if p.requires_grad and not _native.is_finite(p) and not any(p is a for a in allowed):
+        is_bad = p.requires_grad and not _native.is_finite(p) and nonfinite_state.is_result(optimizer, p)
+        if is_bad and not any(p is a for a in allowed):
             return "parameter", optimizer_members.names(optimizer)[i], p
     for i, p in enumerate(optimizer_members.parameters(optimizer)):
         state = optimizer.state.get(p)

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from ..base.types import Optimizer, Sink, Tensor
 
-_frozen_as = {}  # id(parameter) -> (weak reference, checksum) of frozen ones that held NaN or Inf before the first step
+_unused = {}  # id(parameter) -> (weak reference, checksum) of those that held NaN or Inf and had no gradient at first
 
 
 @unseen
-def note_frozen(optimizer: Optimizer) -> None:
-    """A frozen parameter may hold what is not finite, as a mask does. An optimizer outside torch.optim may write it all
-    the same."""
+def note_unused(optimizer: Optimizer) -> None:
+    """The first step comes. A parameter without a gradient may hold what is not finite, as a mask does. An optimizer
+    outside torch.optim may write it all the same."""
     for p in optimizer_members.parameters(optimizer):
-        if _is_frozen(p) and not _native.is_finite(p):
-            _frozen_as[id(p)] = TensorWeakRef(p), _native.checksum(p)
+        if p.grad is None and not _native.is_finite(p):
+            _unused[id(p)] = TensorWeakRef(p), _native.checksum(p)
 
 
 def _is_frozen(parameter):
@@ -32,14 +32,14 @@ def _is_frozen(parameter):
 
 
 def is_result(optimizer: Optimizer, parameter: Tensor) -> bool:
-    """False for a frozen parameter that no step of this optimizer has written: torch.optim skips what has no
-    gradient."""
-    if not _is_frozen(parameter):
+    """False for a parameter without a gradient that no step of this optimizer has written: torch.optim skips those.
+    One that can get a gradient must also hold the bits of the first step, since a loop may clear all gradients."""
+    if parameter.grad is not None:
         return True
-    noted, checksum = _frozen_as.get(id(parameter), (lambda: None, None))
+    noted, checksum = _unused.get(id(parameter), (lambda: None, None))
     if noted() is parameter and _native.checksum(parameter) == checksum:
         return False
-    return not step_wrapper.is_torchs(type(optimizer))
+    return not (_is_frozen(parameter) and step_wrapper.is_torchs(type(optimizer)))
 
 
 def sinks(optimizer: Optimizer, allowed: Sequence[Tensor]) -> list[Sink]:

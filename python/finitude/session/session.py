@@ -76,7 +76,7 @@ class Session(Parts):
         if not _native.is_registered(optimizer):
             self._register(optimizer)
         self.started_with[id(optimizer)] = optimizer_members.magnitudes(optimizer)
-        nonfinite_state.note_frozen(optimizer)
+        nonfinite_state.note_unused(optimizer)
         _native.note_modules(optimizer, optimizer_members.roots(optimizer))
         bad = initial_state.bad(optimizer, self.allowed.tensors)
         self.streams.look(optimizer)
