@@ -15,18 +15,16 @@ constexpr std::uint32_t kLooksOfUnknownStep = 100;
 
 struct Row {
   std::uint32_t limit = 0;
-  std::uint32_t looks = 0;            // since the last step that was applied
-  std::uint32_t most_in_a_step = 0;   // looks; 0: no step with one has been applied yet
-  std::uint64_t bad = 0;              // values in a row
-  std::uint64_t last = 0;             // sequence number of the node of the value looked at last: to look twice is one
+  std::uint32_t looks = 0;           // since the last step that was applied
+  std::uint32_t most_in_a_step = 0;  // looks; 0: no step with one has been applied yet
+  std::uint64_t bad = 0;             // values in a row
+  std::uint64_t last = 0;            // sequence number of the node of the value looked at last: to look twice is one
   bool is_reported = false;
 };
 
 Row row;
 
-std::uint64_t dropped_steps() {
-  return row.bad / (row.most_in_a_step != 0 ? row.most_in_a_step : kLooksOfUnknownStep);
-}
+std::uint64_t dropped_steps() { return row.bad / (row.most_in_a_step != 0 ? row.most_in_a_step : kLooksOfUnknownStep); }
 
 }  // namespace
 

@@ -128,9 +128,11 @@ bool was_poisoned(PyObject* parameters) {
 
 // What is known of the gradients of `list` after they were clipped. finite: their norm was, so no element was larger
 // than it. true_norm: of an overflowed one, in float64; 0: not known.
-// max_norm: what a norm of type 2 was clipped to; 0: it was another one.
-// The marks get the new versions, so that the step does not read gradients again that only clipping has changed.
-void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, double true_norm, double max_norm) {
+// max_norm: what a norm of type 2 was clipped to; 0: it was another one. was_read: the marks have what they were
+// before. The marks get the new versions, so that the step does not read gradients again that only clipping has
+// changed.
+void note_clipped(PyObject* list, bool finite, bool was_read, bool overflowed, double norm, double true_norm,
+                  double max_norm) {
   Live& l = live();
   if (finite && was_poisoned(list)) {
     finite = false;
@@ -141,15 +143,18 @@ void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, dou
     const at::Tensor* grad = gradient_of(PyList_GET_ITEM(list, i));
     if (grad == nullptr) continue;
     auto [it, last] = l.owner.equal_range(THPVariable_Unpack(PyList_GET_ITEM(list, i)).unsafeGetTensorImpl());
-    l.counters.gradients_scanned += finite && it != last;
+    l.counters.gradients_scanned += finite && !was_read && it != last;
     for (; it != last; ++it) {
       auto& [owner, index] = it->second;
       if (index >= owner->marks.size()) continue;
       GradMark& mark = owner->marks[index];
       if (finite) {
         mark.state = GradMark::kClean;
-        mark.absmax = norm;  // a bound: this gradient was not read
-        mark.norm = -1;
+        mark.bound = norm;
+        if (!was_read) {
+          mark.absmax = norm;
+          mark.norm = -1;
+        }
         mark.is_unscaled = owner->is_unscaled;
       }
       any_owned = true;
@@ -162,6 +167,19 @@ void note_clipped(PyObject* list, bool finite, bool overflowed, double norm, dou
     }
   }
   if (any_owned && overflowed && !any_bad) note_overflow(list, true_norm);
+}
+
+// A finite norm says nothing of single parameters. For their course, and for warnings that name a layer, some steps are
+// read whole. Of the first optimizer that owns one of them.
+bool is_read_step(PyObject* list) {
+  constexpr std::uint64_t kReadEvery = 16;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* p = PyList_GET_ITEM(list, i);
+    if (!THPVariable_Check(p)) continue;
+    const auto found = live().owner.find(THPVariable_Unpack(p).unsafeGetTensorImpl());
+    if (found != live().owner.end()) return found->second.first->step % kReadEvery == 0;
+  }
+  return false;
 }
 
 }  // namespace
@@ -194,7 +212,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     });
     return result;
   }
-  bool finite = false, overflowed = false;
+  bool finite = false, was_read = false, overflowed = false;
   double norm = 0;  // no element is larger
   double true_norm = 0;
   double max_norm = 0;
@@ -212,8 +230,10 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
       norm = q.absmax;
       if (type == 2) max_norm = number_of(args[1]);
     }
-    if (list == nullptr || finite) return;
-    scan_before_write(list);
+    if (list == nullptr) return;
+    was_read = !finite || is_read_step(list);
+    if (was_read) scan_before_write(list);
+    if (finite) return;
     // Clipping writes zeros over them. Where one of them is bad itself the norm is of no interest.
     if (overflowed && is_called_by_torch() && norm_type_of_caller() == 2) true_norm = norm_in_float64(list);
   });
@@ -225,7 +245,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   if (result == nullptr || list == nullptr) return result;
   as_guest([&] {
     listeners().clipped(original, args, nargs, kwnames, is_called_by_torch() ? norm_type_of_caller() : 0);
-    note_clipped(list, finite, overflowed, norm, true_norm, max_norm);
+    note_clipped(list, finite, was_read, overflowed, norm, true_norm, max_norm);
   });
   return result;
 }

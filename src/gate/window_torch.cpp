@@ -271,8 +271,9 @@ bool judge_window(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_lat
       }
     }
     verdict->bad_gradients += mark.state > GradMark::kClean;
-    if (mark.absmax > verdict->grad_absmax) {
-      verdict->grad_absmax = mark.absmax;
+    // Of clipped ones always the bound: it is known in each step, so that a growth of it is one of the gradients.
+    if (const double most = mark.bound > 0 ? mark.bound : mark.absmax; most > verdict->grad_absmax) {
+      verdict->grad_absmax = most;
       verdict->is_scaled = !mark.is_unscaled;
     }
   });

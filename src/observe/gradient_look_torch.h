@@ -20,7 +20,11 @@ struct GradMark {
       0;  // an alarm reported of it, here or at another optimizer of the same backward: its number, from 1
   double absmax = 0;
   double norm = -1;             // its 2-norm; negative: not known
+  double bound = 0;             // of one that was clipped: the norm of all, which no element exceeds; 0: none
   std::int64_t first_bad = -1;  // of a contiguous gradient
+
+  // Its values were not looked at: clipping has proved them finite, and absmax is the bound.
+  bool is_unread() const { return bound > 0 && !(norm >= 0); }
 };
 
 // 0 where the tensor has none.

@@ -48,8 +48,9 @@ struct Watches {
   signal::DropWatch drops{};
   signal::ReachWatch logits{signal::What::kLogits}, attention{signal::What::kAttention};
   Shapes shapes{};
-  std::uint32_t passes = 0;               // over the weights, that have been looked at
-  std::uint64_t handled = 0, skips = 0;   // of the counters of the process, at the last step
+  std::vector<float> last_read{};        // gradients before they were clipped, of the last step in which they were read
+  std::uint32_t passes = 0;              // over the weights, that have been looked at
+  std::uint64_t handled = 0, skips = 0;  // of the counters of the process, at the last step
   std::vector<signal::Warning> others{};  // than those of `steps`
 };
 
@@ -133,6 +134,19 @@ double norm_of(const OptimizerEntry& entry, double grad_absmax, double limit) {
   return std::sqrt(squares);
 }
 
+// Clipped gradients are read in some steps only. In between those of the last one say which layer the largest is in. A
+// zero of one of them is none of a step that was not read, so that none is counted.
+void keep_last_read(const OptimizerEntry& entry, Watches* watches) {
+  std::vector<float>& gradients = (*the_signals).gradients;
+  if (std::ranges::none_of(entry.marks, [](const GradMark& mark) { return mark.bound > 0; })) return;
+  if (std::ranges::none_of(entry.marks, &GradMark::is_unread)) {
+    std::ranges::replace(gradients, 0.0f, -1.0f);
+    watches->last_read = gradients;
+  } else if (watches->last_read.size() == gradients.size()) {
+    gradients = watches->last_read;
+  }
+}
+
 bool look_at_weights(const OptimizerEntry& entry, const record::StepRecord& step, Watches* watches) {
   if (entry.passes == watches->passes) return false;
   watches->passes = entry.passes;
@@ -163,7 +177,6 @@ bool look_at_drops(const OptimizerEntry& entry, const record::StepRecord& step, 
 
 bool look_at_parameters(const OptimizerEntry& entry, const record::StepRecord& step, std::span<const float> gradients,
                         Watches* watches) {
-  // Where clipping has proved them finite no gradient was read, and each has the norm of all for its magnitude.
   const auto is_unread = [](const GradMark& mark) { return mark.grad != nullptr && !(mark.norm >= 0); };
   if (gradients.empty() || std::ranges::any_of(entry.marks, is_unread)) return false;
   look_at_shapes(entry, record::loss_scale(step.flags) > 0, &watches->shapes);
@@ -196,6 +209,7 @@ bool watch_signals(const OptimizerEntry& entry, const record::StepRecord& step, 
   if (has_marks) {
     for (const GradMark& mark : entry.marks)
       s.gradients.push_back(mark.grad == nullptr ? -1.0f : static_cast<float>(mark.absmax));
+    keep_last_read(entry, &found->second);
   }
   const bool weights_have_news = look_at_weights(entry, step, &found->second);
   const bool softmax_has_news = look_at_softmax(step, &found->second);

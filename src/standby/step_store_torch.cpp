@@ -203,7 +203,12 @@ void store_step(const OptimizerEntry& entry, const record::StepRecord& step, boo
   } else if (has_marks) {
     if (const double norm = norm_of_marks(entry); norm >= 0) row.gradient_norm = norm;
   }
-  row.gradient_absmax = step.grad_absmax;
+  if (!has_marks || std::ranges::none_of(entry.marks, [](const GradMark& mark) { return mark.bound > 0; })) {
+    row.gradient_absmax = step.grad_absmax;
+  } else if (std::ranges::none_of(entry.marks, &GradMark::is_unread)) {
+    row.gradient_absmax = 0;
+    for (const GradMark& mark : entry.marks) row.gradient_absmax = std::max(row.gradient_absmax, mark.absmax);
+  }
   row.learning_rate = step.lr;
   if (const float scale = record::loss_scale(step.flags); scale > 0) row.loss_scale = static_cast<double>(scale);
   const observe::SoftmaxReach reach = reach_of_step();
@@ -213,7 +218,7 @@ void store_step(const OptimizerEntry& entry, const record::StepRecord& step, boo
   s.norms.clear();
   if (has_marks) {
     for (const GradMark& mark : entry.marks) {
-      const bool has_gradient = mark.grad != nullptr;
+      const bool has_gradient = mark.grad != nullptr && !mark.is_unread();
       s.gradients.push_back(has_gradient ? static_cast<float>(mark.absmax) : -1.0f);
       s.norms.push_back(has_gradient ? static_cast<float>(mark.norm) : -1.0f);
     }

@@ -84,7 +84,7 @@ def test_what_the_program_printed_is_stored(tmp_path):
         assert 0 < largest[5] <= norm[5] and math.isfinite(norm[5])
         names = {name for (name,) in db.execute("SELECT DISTINCT parameter FROM series WHERE parameter IS NOT NULL")}
         assert names == {"0.weight", "0.bias", "2.weight", "2.bias"}
-        assert points(db, "gradient_absmax", "0.weight")[-1][1] == 39
+        assert points(db, "gradient_absmax", "0.weight")[-1][1] == 32  # clipped: read in every 16th step
         assert db.execute("SELECT DISTINCT optimizer FROM series").fetchall() == [("SGD",)]
 
 
@@ -122,6 +122,40 @@ def test_norms_are_those_of_torch(tmp_path):
         assert db.execute("SELECT count(*) FROM series WHERE parameter IS NULL AND dtype IS NOT NULL").fetchone() == (
             0,
         )
+
+
+CLIPPED = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(20):
+    opt.zero_grad()
+    model(torch.randn(16, 4)).pow(2).mean().backward()
+    if i % 16 == 0:
+        for name, p in model.named_parameters():
+            print(name, p.grad.abs().max().item(), p.grad.double().norm().item())
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    opt.step()
+"""
+
+
+def test_clipped_gradients_are_stored_as_they_were_before(tmp_path):
+    result = run(tmp_path, CLIPPED)
+    assert result.code == 0 and "all finite" in result.err, result.text()
+    with store_in(tmp_path) as db:
+        read = [line.split() for line in result.out.splitlines() if len(line.split()) == 3]
+        assert len(read) == 8
+        for name, absmax, norm in read[:4]:
+            for quantity, value in (("gradient_absmax", absmax), ("gradient_norm", norm)):
+                stored = points(db, quantity, name)
+                last = next(float(r[1 if quantity == "gradient_absmax" else 2]) for r in read[4:] if r[0] == name)
+                assert (stored[0][0], stored[-1][1]) == (0, 16), (name, quantity, stored)
+                assert stored[0][2] == pytest.approx(float(value)) and stored[-1][3] == pytest.approx(last), stored
+        whole = points(db, "gradient_absmax")
+        largest = [max(float(r[1]) for r in part) for part in (read[:4], read[4:])]
+        assert [whole[0][2], whole[-1][3]] == pytest.approx(largest)
+        assert points(db, "gradient_norm")[-1][1] == 19
 
 
 PARTS = """
