@@ -103,14 +103,17 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is not None and native_callbacks.session is self._session and self._owner:
-            self._session.ending.program_raised(error)
+            self._session.part(self._session.ending.program_raised, error)
         self.close()
 
 
 def _end() -> None:
     """The program has ended, and a capsule may be being written."""
     if _begun is not None and native_callbacks.session is _begun:
-        Watch(_begun, True).close()
+        # At a prompt the last exception ended a line. Where the end has begun, this may be a process that it forked.
+        over = hasattr(sys, "ps1") or _begun.ending.done
+        error = None if over else getattr(sys, "last_value", None)
+        Watch(_begun, True).__exit__(type(error), error, None)
 
 
 @_with_nearest
@@ -349,10 +352,8 @@ def _name_unused(now: Config, options: dict[str, Any]) -> None:
     """Of a watch that is on since before, with the settings `now`."""
     wanted = config.load(options)
     if unused := [f"{key}={value!r}" for key, value in options.items() if getattr(now, key) != getattr(wanted, key)]:
-        say(
-            f"finitude: already watching, and not with {', '.join(unused)}: close that watch first "
-            "(%unload_ext finitude)\n"
-        )
+        words = ", ".join(unused)
+        say(f"finitude: already watching, and not with {words}: close that watch first (%unload_ext finitude)\n")
 
 
 def step(closure: Callable[[], R]) -> R:

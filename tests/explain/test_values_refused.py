@@ -3,7 +3,7 @@ NumPy's, Python's."""
 
 import pytest
 
-from helpers import run
+from helpers import plain, run, write_script
 
 TRAINING = """
 import math, sys
@@ -126,6 +126,24 @@ def test_refused_value_is_an_alarm_with_its_birth(tmp_path, body, error, source,
     )
     assert alarm["step"] == 2 and alarm["births"], got.text()
     assert (alarm["births"][0]["op"], source in alarm["births"][0]["source"]) == (op, True), got.text()
+
+
+WATCHED = "import finitude; finitude.watch(net, opt, runs='runs')\n"
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("an assertion without words on what nobody trains", "goal holds 24 NaN"),
+        ("a number made an integer", "share holds NaN"),
+    ],
+)
+def test_refused_value_is_an_alarm_of_a_watch_that_the_end_of_the_program_closes(tmp_path, name, said):
+    body, error, *_ = REFUSED[name]
+    write_script(tmp_path, TRAINING.format(bad=2, body=body).replace("def assign", WATCHED + "def assign"))
+    got = plain(tmp_path, "train.py", cold=True)
+    assert got.code == 1 and error in got.err, got.text()
+    assert "1 alarm" in got.err and "all finite" not in got.err and said in got.err, got.text()
 
 
 @pytest.mark.parametrize(
