@@ -3,7 +3,7 @@ undone."""
 
 import pytest
 
-from helpers import training
+from helpers import TRAINING, plain, training, write_script
 from replayed_alone import replayed
 
 ROOT = """
@@ -269,6 +269,28 @@ def test_parameter_ruined_between_steps_names_the_script_line(tmp_path, fault, h
     assert birth["source"] == (source or fault) and alarm["fix"]["line"] == birth["line"], birth
     assert alarm["action"] == "stopped before the optimizer" and "step 5 stopped before the optimizer" in got.err
     assert alarm["weights"] == "damaged" and replayed(got)["step"] == 5
+
+
+@pytest.mark.parametrize(
+    "begin, fault, level, source",
+    [
+        (5, 'values["out.weight"][0, 3] = float("nan"); restore(values)', "trace", "net.load_state_dict(values)"),
+        (5, 'net.scale.data.mul_(float("inf"))', "trace", 'net.scale.data.mul_(float("inf"))'),
+        (5, 'net.out.weight.data[0, 0] = float("inf")', "gate", ""),
+        (0, 'net.out.weight.data[0, 0] = float("inf")', "gate", ""),
+    ],
+)
+def test_watch_names_the_write_of_the_script_where_its_level_shows_it(tmp_path, begin, fault, level, source):
+    """Its program cannot be started again; a level is advised only where it helps."""
+    watch = f"import finitude; w = finitude.watch(net, opt, level={level!r})\n"
+    source_text = RESTORED.replace("{fault}", fault).replace("i == 5", f"i == {begin}")
+    write_script(tmp_path, TRAINING + source_text.replace("def restore", watch + "def restore"))
+    got = plain(tmp_path, "train.py", cold=True)
+    line = next((li for li in got.err.splitlines() if li.startswith("finitude.errors.NonFiniteError")), "")
+    said = " ".join(got.err.split())
+    assert got.code == 1 and f"step {begin}: " in line and "--level trace" not in said.replace("(--level trace)", "")
+    assert ('or with finitude.watch(level="trace")' in said) == (level == "gate" and begin > 0), got.text()
+    assert not source or source in said and "written by the script between two steps; born in" in line, got.text()
 
 
 def test_ruined_running_statistic_is_traced_to_loading_line(tmp_path):

@@ -111,7 +111,8 @@ class Restart:
             return Refused(restart_ranks.TOGETHER)
         if start is None or start.command is None:
             why = (
-                "the program cannot be started again from here; run it under `finitude run`, or with --level trace"
+                "the program cannot be started again from here; run it under `finitude run`"
+                + ', or with finitude.watch(level="trace")' * (where != "start" and session.config.level != "trace")
                 if start is None
                 else "this process lives on what its parent gave it and cannot be started again; "
                 "with --level trace every step is recorded"

@@ -29,11 +29,14 @@ def is_possible(level: str, where: str) -> bool:
 
 def attempt(step: BadStep) -> Outcome | Refused:
     """The way for a step that was traced. Where its tape is wanted too, it runs again for that."""
-    if not is_possible(step.session.config.level, step.where) or not _explain(step):
+    session = step.session
+    # What the script wrote into a weight since the last step is in the trace. A second process knows more.
+    is_of_script = step.where == "earlier" and session.config.level == "trace" and not session.restart.is_possible()
+    if not (is_of_script or is_possible(session.config.level, step.where)) or not _explain(step):
         return Refused()
     if step.is_dropped:
         return Outcome()
-    return Outcome(runs_again=bool(step.session.part(step.session.traced.begin, step)))
+    return Outcome(runs_again=bool(session.part(session.traced.begin, step)))
 
 
 def _explain(step):
@@ -48,6 +51,8 @@ def _explain(step):
     if not is_first:
         session.report.note_trace(found.pop("ops", None))
         _native.trace_start()
+    if step.where == "earlier" and not _shows_write(found):
+        return False
     explained = incident.apply(alarm, found)
     if is_first and explained:
         session.second_run.note_recorded()
@@ -59,6 +64,11 @@ def _explain(step):
     # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better. Of a first
     # step there is none.
     return explained and (is_first or not compat.compiled_code_ran())
+
+
+def _shows_write(found):
+    """Of a weight that was bad before its step: an operator made it so, in this window."""
+    return any(birth["phase"] == "state" and birth["op"] for birth in found["births"])
 
 
 WAY = Way("trace", attempt)
