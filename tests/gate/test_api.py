@@ -140,6 +140,15 @@ def test_the_first_step_is_explained_as_it_happens(tmp_path, made):
         assert replayed.code == 0 and "identical" in replayed.out, replayed.text()
 
 
+def test_a_later_step_that_nothing_leads_back_to_is_not_called_the_first(tmp_path):
+    watch = "model.weight.data[0, 0] = NAN\nw = finitude.watch(model, opt, on_alarm='skip')\n"
+    end = "train(3)\nprint(json.dumps(w.report()['alarms']))\n"
+    write_script(tmp_path, "import finitude, json\n" + TRAINING + watch + STEPS + end)
+    done = plain(tmp_path, "train.py")
+    later = json.loads(done.out)[1]
+    assert (later["step"], later["rerun_by"]) == (1, "trace") and "first" not in later["rerun_text"], done.text()
+
+
 def test_options_of_watch_are_checked(tmp_path):
     got = run(
         tmp_path,

@@ -59,7 +59,7 @@ def _explain(step):
     elif is_first:
         capsule.drop()
     if explained:
-        why = "the first one is, where the program cannot be started again" if is_first else "--level trace"
+        why = "nothing earlier leads back to it" if is_first else "--level trace"
         alarm["rerun_by"], alarm["rerun_text"] = WAY.name, f"every op was recorded as the step ran ({why})"
     # What a compiled kernel did inside is not in the trace: another way may run it eagerly and know better. Of a first
     # step there is none.
