@@ -368,3 +368,38 @@ for i in range(6):
     assert second["births"][0]["phase"] == "state", second["births"]
     assert second["cause"]["text"].endswith("; step 3 of this run was bad and was applied"), second["cause"]
     assert second["fix"]["text"].startswith("mend what made step 3 bad") and not second["fix"]["line"], second["fix"]
+
+
+BY_ITSELF = """
+class Bare(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]: p.sub_(0.1 * p.grad / p.grad.abs().sqrt())
+opt = Bare(model.parameters(), {{}})
+"""
+
+
+@pytest.mark.parametrize(
+    "begin, line, at",
+    [
+        (BY_ITSELF.format(), "loss = loss * 0 if i == 0 else loss", 0),
+        ("", "if i == 3: model.weight.data[0, 0] = NAN", 3),  # found before the next step is applied
+    ],
+    ids=["the optimizer", "the script"],
+)
+def test_weights_that_an_alarm_was_about_are_put_down_to_it(tmp_path, begin, line, at):
+    """Under skip they stay bad, and no checkpoint is to blame."""
+    body = f"""
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    loss = loss_of(x)
+    {line}
+    loss.backward()
+    opt.step()
+"""
+    got = training(tmp_path, begin + body, "--on-alarm", "skip", "--capsules", "0", "--experiments", "0")
+    first, second = got.alarms[:2]
+    assert first["weights"] == "damaged" and first["step"] == at, got.text()
+    assert ("by the script between two steps" in first["text"]) == (at == 3), first["text"]
+    assert second["cause"]["text"].endswith(f"; that is what the alarm of step {at} is about"), got.text()
+    assert second["fix"]["text"].startswith(f"mend what the alarm of step {at} names") and not second["fix"]["line"]

@@ -30,6 +30,13 @@ def _of_applied_step(alarm, step):
     alarm["fix"] = {"text": text, "verified": False, "file": "", "line": 0}
 
 
+def _of_reported(alarm, step, name):
+    """Nor where an alarm was about these weights."""
+    alarm["cause"]["text"] += f"; that is what the alarm of step {step} is about"
+    text = f"mend what the alarm of step {step} names; a step stays bad for as long as {name} is"
+    alarm["fix"] = {"text": text, "verified": False, "file": "", "line": 0}
+
+
 class NonfiniteWeights:
     """The alarms of parameters and optimizer state."""
 
@@ -82,7 +89,7 @@ class NonfiniteWeights:
             impossible_state.note(optimizer)
         else:
             alarm["weights"] = "damaged"
-            self._context.damage.mark(window["ordinal"])
+            self._context.damage.mark_reported(window["ordinal"], alarm, (name for _, name, _ in found))
         self._act(optimizer, alarm, found, where="written", undone=undone)
         return None
 
@@ -97,9 +104,15 @@ class NonfiniteWeights:
             return
         if alarm["rerun"] == "not-run":
             return
-        ruined_at = self._context.damage.applied_at(alarm["optimizer_ordinal"])
+        damage, ordinal = self._context.damage, alarm["optimizer_ordinal"]
+        ruined_at = damage.applied_at(ordinal)
         if alarm["births"] and alarm["births"][0]["phase"] == "state":
-            if ruined_at is not None and not alarm["births"][0]["op"]:
+            name = alarm["births"][0].get("name", "")
+            if alarm["births"][0]["op"]:
+                return
+            if (reported := damage.reported_at(ordinal, name)) is not None:
+                _of_reported(alarm, reported, name)
+            elif ruined_at is not None:
                 _of_applied_step(alarm, ruined_at)
             return
         if found := nonfinite_state.sinks(optimizer, self._allowed):
@@ -110,7 +123,9 @@ class NonfiniteWeights:
                 f"{name} held {count_text(tensor)} before the step began",
             )
             alarm["fix"], alarm["path"] = None, []
-            if ruined_at is None:
+            if (reported := damage.reported_at(ordinal, name)) is not None:
+                _of_reported(alarm, reported, name)
+            elif ruined_at is None:
                 alarm["cause"]["text"] += ", of an earlier step that was applied"
             else:
                 _of_applied_step(alarm, ruined_at)
@@ -220,7 +235,7 @@ class NonfiniteWeights:
             alarm["action"] = UNAPPLIED
         alarm["text"] = f"{name} holds {count_text(tensor)}{WRITER}"
         alarm["cause"] = incident.cause("unknown", f"what wrote {name} was not seen", "possible")
-        self._context.damage.mark(window["ordinal"])
+        self._context.damage.mark_reported(window["ordinal"], alarm, (name for _, name, _ in found))
         _native.consume_losses(optimizer)
         return self._act(optimizer, alarm, found, where="earlier")
 
@@ -231,7 +246,9 @@ def add_writer(alarm: Alarm, found_at: int, found_in: str) -> None:
     if alarm["step"] != found_at:
         alarm.pop("action", None)  # an earlier step did it, which was applied
     birth = alarm["births"][0] if alarm["births"] else None
-    if birth and found_in == "written" and (birth["phase"] == "optimizer" or alarm["path"]):
+    is_of_script = birth and birth["phase"] == "state" and birth["op"]
+    into_sink = is_of_script and birth.get("name") == alarm["sink"]["name"]
+    if birth and found_in == "written" and not into_sink and (birth["phase"] == "optimizer" or alarm["path"]):
         alarm["text"] = alarm["text"].replace(WRITER, f", written by step {alarm['step']} of {alarm['optimizer']}")
-    elif birth and birth["phase"] == "state" and birth["op"]:
+    elif is_of_script:
         alarm["text"] = alarm["text"].replace(WRITER, ", written by the script between two steps")

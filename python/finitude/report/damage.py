@@ -6,7 +6,10 @@ from .. import _native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
+
+    from ..base.types import Alarm
 
 
 class Damage:
@@ -15,6 +18,7 @@ class Damage:
     def __init__(self):
         self._ordinals = set()
         self._applied = {}  # ordinal -> the first bad step that was applied, and after which nothing was put right
+        self._reported = {}  # ordinal -> the alarm that is about the damage itself, and the names of what is damaged
         self._applied_in = 0  # the backward inside which a bad step was reported and applied
 
     def __contains__(self, ordinal: Any) -> bool:
@@ -25,6 +29,16 @@ class Damage:
 
     def mark(self, ordinal: int) -> None:
         self._ordinals.add(ordinal)
+
+    def mark_reported(self, ordinal: int, alarm: Alarm, names: Iterable[str]) -> None:
+        """By an alarm that is about that. names: of the parameters and the state."""
+        self.mark(ordinal)
+        self._reported.setdefault(ordinal, (alarm, set(names)))
+
+    def reported_at(self, ordinal: int, name: str) -> int | None:
+        """The step whose alarm is about what is bad of that name; where it was written, if that is known by now."""
+        alarm, names = self._reported.get(ordinal, (None, ()))
+        return alarm["step"] if alarm is not None and name in names else None
 
     def mark_applied(self, ordinal: int, step: int) -> None:
         """By a step that is reported and applied now."""
@@ -44,3 +58,4 @@ class Damage:
         """The script put them right, from a checkpoint perhaps."""
         self._ordinals.discard(ordinal)
         self._applied.pop(ordinal, None)
+        self._reported.pop(ordinal, None)
