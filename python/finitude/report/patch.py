@@ -17,6 +17,16 @@ OPERATORS = {"div": ast.Div, "true_divide": ast.Div, "pow": ast.Pow}
 # Their place among the arguments of the call, and among the operands of an operator.
 PLACES = {"self": 0, "input": 0, "other": 1, "exponent": 1}
 
+
+def _working_folder():
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return os.sep
+
+
+STARTED_IN = _working_folder()  # the program may work in another one later
+
 _SPAN = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 
 WITH_ARGUMENTS = ("div", "true_divide", "pow", "softmax", "log_softmax", "logsumexp")  # as methods
@@ -33,8 +43,9 @@ def add_diff(found: Findings) -> None:
         # What is changed is the forward op, wherever the backward that needs it was called from.
         fix["file"], fix["line"] = edit["file"], edit["line"]
     if not edit["is_number"]:  # with an edit that did not do there is none
-        if diff := diff_of(_lines(edit["file"]), edit, _name(edit["file"])):
-            fix["diff"] = diff
+        place, name = _found_by(edit["file"])
+        if diff := diff_of(_lines(edit["file"]), edit, name):
+            fix["diff"] = place + diff
             fix["file"], fix["line"] = edit["file"], edit["line"]
 
 
@@ -47,13 +58,18 @@ def _lines(path):
         return sources.lines(path)
 
 
-def _name(path):
-    """As `patch -p0`, `patch -p1` and `git apply` find the file from where the program was started."""
-    try:
-        relative = os.path.relpath(path)
-    except (OSError, ValueError):
-        relative = os.pardir
-    return "./" + (os.path.basename(path) if relative.startswith(os.pardir) else relative)
+def _found_by(path):
+    """(a line or "", name) with which `patch -p0`, `patch -p1` and `git apply` find the file from where the program was
+    started; where it lies elsewhere, the line says from which folder. Both tools skip such a line."""
+    path, is_file = os.path.join(STARTED_IN, path), os.path.isfile(path)
+    # They change no file through a link, which is why the name is that of the file itself.
+    relative = os.path.relpath(os.path.realpath(path) if is_file else path, os.path.realpath(STARTED_IN))
+    place = ""
+    if relative.split(os.sep)[0] == os.pardir:
+        folder, relative = os.path.split(os.path.realpath(path))
+        place = f"in {folder}:\n" if is_file and folder.isprintable() else ""
+    # A tab ends a name with blanks.
+    return place, f"./{relative}" + "\t" * (" " in relative)
 
 
 def _ended(line):
