@@ -136,6 +136,21 @@ def test_speaks_of(tmp_path, case):
     assert (code == 1) == bool(found(document, verdicts=("bad",)))
 
 
+@pytest.mark.parametrize("case", ["log of zero", "a bad sample", "a masked row", "an early overflow"])
+def test_a_finding_is_said_once_with_its_repeats(tmp_path, case):
+    check, verdict, facts = SPEAKS[case]
+    first = alarm(**{"step": 3, **facts})
+    rest = [
+        alarm(**{**facts, "step": n, "births": [], "rerun": "not-run", "rerun_by": "none", "repeat_of": of})
+        for n, of in ((4, 3), (5, 3), (6, 99))  # the last one's is no part of the report
+    ]
+    _, document, err = doctor(tmp_path, report(tmp_path, [first, *rest]))
+    one, other = found(document, check)
+    assert one["verdict"] == verdict and "of the data set" not in one["text"], err
+    assert one["text"].startswith("step 3 ") and other["text"].startswith("step 6"), (one, other)
+    assert check == "P17" or one["text"].startswith("step 3 and 2 like it: "), one
+
+
 @pytest.mark.parametrize("watched, check", [({"scaler_skips": 300}, "P10"), ({"handled_by_script": 90}, "P14")])
 def test_speaks_of_counts(tmp_path, watched, check):
     code, document, _ = doctor(tmp_path, report(tmp_path, **watched))

@@ -92,10 +92,18 @@ ALARMS = {
             ("step up to the birth, sample 1 of 4 replaced by a copy of sample 0", "what is born there is finite"),
         ),
     ),
+    "samples of a batch without which it is finite": (
+        "P11",
+        "note",
+        "single samples make it fail, samples 1, 3 of the batch; without them: loss",
+        lambda: with_experiments(
+            alarm(cause="overflow"), ("whole step, samples 1, 3 of 4 replaced by a copy of sample 0", FINITE)
+        ),
+    ),
     "samples without which it is finite": (
         "P11",
         "note",
-        "single samples make it fail",
+        "single samples make it fail, sample 1 of the batch; without them: loss",
         lambda: with_experiments(
             alarm(cause="overflow"), ("whole step, sample 1 of 4 replaced by a copy of sample 0", FINITE)
         ),
@@ -137,6 +145,7 @@ def test_a_sample_that_fails_again_is_the_data(tmp_path):
         one["births"][0].update(samples=samples, rows=list(range(len(samples))), module="Net")
     code, document, _ = doctor(tmp_path, report(tmp_path, alarms))
     (finding,) = found(document, "P11", ("bad",))
+    assert any("in sample 17 of the data set" in one["text"] for one in found(document, "P11", ("note",)))
     assert (
         code == 1
         and "sample 17" in finding["text"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
 import math
 import os
 import re
@@ -160,16 +162,43 @@ class Run:
         return capsule if isinstance(capsule, dict) else {}
 
     @staticmethod
-    def experiment(alarm: FromFile, *begins: str) -> str:
-        """The outcome of the first experiment of an alarm whose name begins so, or ""."""
+    def experiment_of(alarm: FromFile, *begins: str) -> tuple[str, str]:
+        """(name, outcome) of the first experiment of an alarm whose name begins so; ("", "") where there is none."""
         for one in (alarm.get("cause") or {}).get("experiments") or []:
             if str(one.get("name", "")).startswith(begins):
-                return str(one.get("outcome", ""))
-        return ""
+                return str(one["name"]), str(one.get("outcome", ""))
+        return "", ""
+
+    def experiment(self, alarm: FromFile, *begins: str) -> str:
+        return self.experiment_of(alarm, *begins)[1]
 
     @property
     def alarms(self) -> list[FromFile]:
         return self.document.get("alarms") or []
+
+    @property
+    def findings(self) -> list[FromFile]:
+        """The alarms but those that repeat one of them: such a step was not run again."""
+        return [a for a in self.alarms if self._place(a, "repeat_of") not in self._explained]
+
+    def step(self, alarm: FromFile) -> str:
+        """ "step 3", or "step 3 and 10 like it"."""
+        more = self._repeats[id(alarm)]
+        return f"step {alarm.get('step')}" + (f" and {more} like it" if more else "")
+
+    @functools.cached_property
+    def _explained(self):
+        return {self._place(a, "step"): a for a in self.alarms if a.get("repeat_of") is None}
+
+    @functools.cached_property
+    def _repeats(self):
+        """id of an alarm -> how many repeat it."""
+        explained = (self._explained.get(self._place(a, "repeat_of")) for a in self.alarms)
+        return collections.Counter(id(a) for a in explained if a is not None)
+
+    @staticmethod
+    def _place(alarm, key):
+        return str(alarm.get("optimizer")), str(alarm.get("rank", 0)), alarm.get(key)
 
     @property
     def advisories(self) -> list[FromFile]:
@@ -188,8 +217,8 @@ class Run:
         return (alarm.get("births") or [{}])[0]
 
     def caused_by(self, *classes: str) -> list[FromFile]:
-        """Alarms, then advisories, of these cause classes."""
-        return [a for a in [*self.alarms, *self.advisories] if self.cause(a) in classes]
+        """Alarms that repeat none, then advisories, of these cause classes."""
+        return [a for a in [*self.findings, *self.advisories] if self.cause(a) in classes]
 
     def at(self, alarm: FromFile) -> tuple[str, int]:
         """(file, line) of the birth: for a backward birth, of the forward operation."""

@@ -122,7 +122,7 @@ def origin(run):
         given = [_given(s) for s in (birth.get("inputs") or [])[:4] if isinstance(s, dict)]
         details = "; ".join(text for text, _ in given if text)
         yield make(
-            f"step {alarm.get('step')}: {run.cause(alarm)} in {birth.get('op', '')} {birth.get('source', '')}: "
+            f"{run.step(alarm)}: {run.cause(alarm)} in {birth.get('op', '')} {birth.get('source', '')}: "
             f"{(alarm.get('cause') or {}).get('text', '')}" + (f" (given {details})" if details else ""),
             fix.get("text") or REMEDIES.get(run.cause(alarm), ""),
             run.at(alarm),
@@ -144,7 +144,7 @@ def _given(s):
     evidence = {**s, "dtype_max": limit, "negative": low < 0, "near_limit": bool(limit and size >= limit / 2)}
     if not s.get("numel") or math.isnan(low):
         return "", evidence
-    zeros = f", {s['zero']} zeros" if s.get("zero") else ""
+    zeros = f", {s['zero']} zero{'s' * (s['zero'] != 1)}" if s.get("zero") else ""
     near = (
         f", {limit / size:.3g} times below the end of {s.get('dtype')}" if evidence["near_limit"] and size > 0 else ""
     )

@@ -42,12 +42,12 @@ def saturated(steps):
 @check("P16", "attention-logits", "run")
 def in_attention(run):
     """A bad step born in attention: a row whose keys are all masked, or logits out of range."""
-    for alarm in run.alarms:
+    for alarm in run.findings:
         birth = run.birth(alarm)
         forward = birth.get("forward") or birth
         if run.cause(alarm) == "fully-masked-softmax":
             yield bad(
-                f"step {alarm['step']}: all keys of a row are masked"
+                f"{run.step(alarm)}: all keys of a row are masked"
                 + (f", rows {birth['rows'][:8]}" if birth.get("rows") else ""),
                 "leave one key open in every row, or such rows out of the loss",
                 run.at(alarm),
@@ -58,7 +58,7 @@ def in_attention(run):
             "exp-overflow",
         ):
             yield bad(
-                f"step {alarm['step']}: {forward['op']} overflowed",
+                f"{run.step(alarm)}: {forward['op']} overflowed",
                 "normalise queries and keys; bfloat16",
                 run.at(alarm),
             )

@@ -165,7 +165,7 @@ def norm_overflow(run):
     for found in run.caused_by("clipping"):
         make = bad if found in run.alarms else warn
         yield make(
-            f"step {found.get('step')}: {found.get('text') or (found.get('cause') or {}).get('text', '')}",
+            f"{run.step(found)}: {found.get('text') or (found.get('cause') or {}).get('text', '')}",
             (found.get("fix") or {}).get("text") or "clip in float32; skip the step where a gradient is not finite",
             run.at(found),
         )

@@ -112,14 +112,14 @@ def beside_the_birth(run):
                 "remove it for the real run: finitude finds the operation without it",
             )
             break
-    for alarm in run.alarms:
+    for alarm in run.findings:
         birth = run.birth(alarm)
         where = UNSEEN.get(birth.get("phase"))
         if birth.get("phase") == "forward" and not birth.get("module"):
             where = "outside of any module, in a functional call"
         if where and birth.get("op"):
             yield note(
-                f"step {alarm['step']}: born in {birth['op']} {where}: hooks on modules cannot name it",
+                f"{run.step(alarm)}: born in {birth['op']} {where}: hooks on modules cannot name it",
                 "finitude replay CAPSULE --step-through shows the step operation by operation",
                 run.at(alarm),
                 op=birth["op"],

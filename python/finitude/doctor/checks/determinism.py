@@ -203,7 +203,7 @@ def rerun(run):
     """A bad step that did not come again, or not in the same way, when it was run a second time; of a capsule, whether
     two replays and one with deterministic kernels come to the bits that were recorded; deterministic mode beside memory
     that nothing had written."""
-    for alarm in run.alarms:
+    for alarm in run.findings:
         again = alarm.get("rerun")
         if again in ("transient", "order-dependent"):
             yield warn(

@@ -127,7 +127,7 @@ def over_time(run):
         found = [one.get("name", "") for one in run.part(alarm, "gradients").get("bad") or [] if isinstance(one, dict)]
         shown = f" (not finite: {', '.join(map(str, found[:4]))})" if found else ""
         yield bad(
-            f"step {alarm.get('step')}: {(alarm.get('cause') or {}).get('text', '')}{shown}",
+            f"{run.step(alarm)}: {(alarm.get('cause') or {}).get('text', '')}{shown}",
             (alarm.get("fix") or {}).get("text") or "clip the norm; look which layer is the first to grow",
             run.at(alarm),
             gradients=found[:20],

@@ -103,7 +103,7 @@ def underflow(run):
     """A bad step, or gradients that all became zero, by underflow in half precision."""
     for alarm in run.caused_by("half-precision-underflow"):
         yield bad(
-            f"step {alarm.get('step')}: {(alarm.get('cause') or {}).get('text') or alarm.get('text', '')}",
+            f"{run.step(alarm)}: {(alarm.get('cause') or {}).get('text') or alarm.get('text', '')}",
             "a GradScaler, or bfloat16; an epsilon has to be representable in the dtype it is added in",
             run.at(alarm),
         )

@@ -112,7 +112,7 @@ def scale_collapse(run):
             (number(s.get("absmax")) for s in run.birth(alarm).get("inputs") or [] if isinstance(s, dict)), default=0.0
         )
         yield make(
-            f"step {alarm.get('step')}: {(alarm.get('cause') or {}).get('text', '')}",
+            f"{run.step(alarm)}: {(alarm.get('cause') or {}).get('text', '')}",
             (alarm.get("fix") or {}).get("text") or "bfloat16, or the block that overflows in float32",
             run.at(alarm),
             headroom=FLOAT16_MAX / largest if largest > 0 else None,

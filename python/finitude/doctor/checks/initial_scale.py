@@ -69,7 +69,7 @@ def _by_depth(steps, layers):
 @check("P17", "initial-scale", "run")
 def early(run):
     """A bad step by overflow or exploding gradients within the first 300 steps."""
-    for alarm in run.alarms:
+    for alarm in run.findings:
         if alarm["step"] < EARLY and run.cause(alarm) in ("overflow", "exploding-gradient"):
             yield note(
                 f"step {alarm['step']} is early for {run.cause(alarm)}: if a tenth of the learning "

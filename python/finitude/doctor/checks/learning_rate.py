@@ -92,7 +92,7 @@ def explosion(run):
     with the last step before, and where in the warm-up it was."""
     for alarm in run.caused_by("learning-rate"):
         yield bad(
-            f"step {alarm.get('step')}: {(alarm.get('cause') or {}).get('text', '')}",
+            f"{run.step(alarm)}: {(alarm.get('cause') or {}).get('text', '')}",
             (alarm.get("fix") or {}).get("text") or "a lower learning rate, or a longer warm-up",
             run.at(alarm),
         )

@@ -84,12 +84,12 @@ def _step(size, dtype):
 @check("P15", "output-logits", "run")
 def overflow(run):
     """A bad step born in an exponential or softmax that was given values beyond 80."""
-    for alarm in run.alarms:
+    for alarm in run.findings:
         birth = run.birth(alarm)
         sizes = [number(s.get("max")) for s in birth.get("inputs") or [] if isinstance(s, dict)]
         if str(birth.get("op", "")).split("::")[-1] in SOFTMAX and any(s > LARGE for s in sizes):
             yield bad(
-                f"step {alarm['step']}: {birth['op']} was given values up to {max(s for s in sizes if s > LARGE):.4g}",
+                f"{run.step(alarm)}: {birth['op']} was given values up to {max(s for s in sizes if s > LARGE):.4g}",
                 "log_softmax or logsumexp instead of exp; z-loss against logits that grow",
                 run.at(alarm),
                 inputs=sizes[:8],

@@ -7,6 +7,7 @@ from ..registry import bad, check, note, warn
 
 HERE = "test the data where it is made: torch.isfinite(x).all()"
 FINITE = re.compile(r"(loss|gradients|loss and gradients|what (is born there is|was recorded of the step)) finite")
+IN_THE_BATCH = re.compile(r"(samples? \d[\d, ]*) of \d+ replaced")
 
 
 @check("P11", "poison-input", "steps")
@@ -140,27 +141,27 @@ def from_the_data(run):
     several steps; samples without which a bad step is finite, as its experiments showed, or in which its bad values
     were born."""
     failed = {}
-    for alarm in run.alarms:
+    for alarm in run.findings:
         birth = run.birth(alarm)
         found = [s for s in birth.get("samples") or [] if isinstance(s, int)]
         for sample in set(found):
             failed.setdefault(sample, []).append(alarm)
-        named = f", samples {', '.join(map(str, found[:8]))} of the data set" if found else ""
+        named = f", sample{'s' * (len(found) > 1)} {', '.join(map(str, found[:8]))} of the data set" if found else ""
+        experiment, outcome = run.experiment_of(alarm, "whole step, sample", "step up to the birth, sample")
         if birth.get("phase") == "data" or run.cause(alarm) == "bad-data":
             rows = birth.get("rows") or []
             yield bad(
-                f"step {alarm['step']}: the batch was not finite" + (f", {_rows(rows)}" if rows else "") + named,
+                f"{run.step(alarm)}: the batch was not finite" + (f", {_rows(rows)}" if rows else "") + named,
                 "test the data where it is made, and name the sample",
                 run.at(alarm),
                 rows=rows[:64],
                 samples=found[:64],
             )
-        elif (
-            FINITE.match(outcome := run.experiment(alarm, "whole step, sample", "step up to the birth, sample"))
-            and "none" not in outcome
-        ):
+        elif FINITE.match(outcome) and "none" not in outcome:
+            if not named and (which := IN_THE_BATCH.search(experiment)):
+                named = f", {which[1]} of the batch"
             yield note(
-                f"step {alarm['step']}: single samples make it fail; without them: {outcome}{named}",
+                f"{run.step(alarm)}: single samples make it fail{named}; without them: {outcome}",
                 "look at these samples; other batches pass",
                 run.at(alarm),
                 samples=found[:64],
@@ -168,8 +169,7 @@ def from_the_data(run):
             )
         elif found:
             yield note(
-                f"step {alarm['step']}: the bad values were born in samples "
-                f"{', '.join(map(str, found[:8]))} of the data set",
+                f"{run.step(alarm)}: the bad values were born in{named[1:]}",
                 "look at these samples first",
                 run.at(alarm),
                 samples=found[:64],

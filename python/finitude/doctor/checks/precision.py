@@ -47,7 +47,7 @@ def numerics_or_model(run):
     """A bad step born in half precision; one that is bad in float32 or float64 too, so that it is the model or the
     data. By replays of a capsule as it was recorded, in float32, and with bfloat16 in place of float16, by the
     experiment of the whole step in float64, else by the dtypes at the birth."""
-    for alarm in run.alarms:
+    for alarm in run.findings:
         dtypes = {s.get("dtype") for s in run.birth(alarm).get("inputs") or [] if isinstance(s, dict)} - {None}
         born = ", ".join(sorted(map(str, dtypes)))
         is_half = bool(dtypes & {"float16", "bfloat16"}) or run.cause(alarm) in HALF
@@ -59,7 +59,7 @@ def numerics_or_model(run):
         }
         if is_half and healed is False:
             yield note(
-                f"step {alarm['step']}: born in {born or 'half precision'}, but {how}: the model or "
+                f"{run.step(alarm)}: born in {born or 'half precision'}, but {how}: the model or "
                 "the data, not the precision",
                 "another precision does not cure it",
                 run.at(alarm),
@@ -68,7 +68,7 @@ def numerics_or_model(run):
         elif run.cause(alarm) in HALF:
             other, advice = _bfloat16(run)
             yield bad(
-                f"step {alarm['step']}: born in {born or 'half precision'}" + (f"; {how}" if healed else "") + other,
+                f"{run.step(alarm)}: born in {born or 'half precision'}" + (f"; {how}" if healed else "") + other,
                 advice or "bfloat16, or this block in float32: torch.autocast(..., enabled=False)",
                 run.at(alarm),
                 **evidence,
@@ -76,7 +76,7 @@ def numerics_or_model(run):
         elif is_half and healed:
             other, advice = _bfloat16(run)
             yield warn(
-                f"step {alarm['step']}: born in {born}; {how}: the precision" + other,
+                f"{run.step(alarm)}: born in {born}; {how}: the precision" + other,
                 advice or "this block in float32: torch.autocast(..., enabled=False)",
                 run.at(alarm),
                 **evidence,
@@ -84,7 +84,7 @@ def numerics_or_model(run):
         elif dtypes and dtypes <= {"float32", "float64"} and run.cause(alarm) != "unknown":
             effect = f"; {how}, which makes it a matter of range" if healed else f"; {how}" if healed is False else ""
             yield note(
-                f"step {alarm['step']}: born in {born} ({run.cause(alarm)}){effect}: the model or the "
+                f"{run.step(alarm)}: born in {born} ({run.cause(alarm)}){effect}: the model or the "
                 "data, not half precision",
                 "",
                 run.at(alarm),
