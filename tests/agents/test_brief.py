@@ -1,8 +1,10 @@
 """`finitude report --for-agent`: at most 16 KB of whatever report, the most useful first, nothing hostile in it."""
 
+import copy
 import json
 import os
 import pathlib
+import shlex
 import time
 
 import pytest
@@ -218,3 +220,27 @@ def test_a_copy_is_bounded_and_follows_no_link(tmp_path, monkeypatch):
     (to / "data").unlink()
     with pytest.raises(Refused):
         changed_copy.copy(str(home), str(to))
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "expected"),
+    [
+        ("/srv/fits/train.py", ["python", "train.py"], ["/srv/fits/train.py"]),
+        ("/srv/my fits/train.py", ["python", "-m", "finitude", "run", "train.py"], ["/srv/my fits/train.py"]),
+        (
+            "/srv/my fits/train.py",
+            ["python", "-m", "finitude", "run", "--on-alarm", "skip", "train.py", "--name", "it's a test"],
+            ["/srv/my fits/train.py", "--name", "it's a test"],
+        ),
+        ("", [], ["train.py"]),
+    ],
+)
+def test_a_printed_trial_starts_the_program_as_it_was_started(tmp_path, script, words, expected):
+    document = copy.deepcopy(REPORTS["loss_forward"])
+    document.update(script=script, command=words)
+    document["alarms"][0]["capsule"] = "/srv/my fits/finitude-runs/1/step-000003"
+    path = run_of(tmp_path, "20260102-000001-new-1", document)
+    typed = shlex.split(json.loads(asked(tmp_path, path, "--json").out)["replay"]["try a change"])
+    assert typed[:3] == ["finitude", "replay", "/srv/my fits/finitude-runs/1/step-000003"]
+    options = dict(zip(typed[3::2], map(shlex.split, typed[4::2]), strict=True))  # as a trial reads its values
+    assert options == {"--with": ["CHANGED.py", *expected[1:]], "--against": expected}

@@ -90,6 +90,14 @@ def test_each_exists_with_its_options():
     assert {"run", "replay", "report", "diff", "doctor", "unpack"} <= found
 
 
+def test_a_path_in_one_is_quoted():
+    """It may have blanks: each that is put in goes through shlex, or is a name of what did."""
+    put_in = re.compile(rf"(?<![\w./-])finitude (?:{'|'.join(WORDS)})(?: [\w./-]+)* \{{([^{{}}]+)\}}")
+    found = [(str(file), name) for file, text in strings() if file.suffix == ".py" for name in put_in.findall(text)]
+    assert len(found) >= 4, found
+    assert not [one for one in found if "shlex." not in one[1] and one != ("python/finitude/agents/brief.py", "shown")]
+
+
 def test_the_help_names_each_word_and_option():
     assert all(f"finitude {word}" in HELP for word in WORDS)
     assert all(option in HELP for option in OPTIONS)

@@ -3,6 +3,7 @@ again between them. What each gave is compared with what was recorded, and the s
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -229,6 +230,16 @@ def test_capsule_of_one_process_is_refused(run_of, monkeypatch, capsys):
     assert refused(capsys).startswith(f"finitude: {capsule} is of one process: name the folder of a run")
     assert offline.replay([]) == 2
     assert refused(capsys).startswith("finitude: which run?")
+
+
+@pytest.mark.parametrize("name", ["run", "my run"])
+def test_wrong_number_of_ranks_is_refused_with_what_to_type(run_of, tmp_path, monkeypatch, capsys, name):
+    path = tmp_path / name
+    path.symlink_to(run_of("ddp"))
+    as_rank(monkeypatch, 0, 3)
+    assert offline.replay([str(path)]) == 2
+    typed = f"-m finitude replay {shlex.quote(str(path))}"
+    assert refused(capsys).endswith(f"torchrun --standalone --nproc-per-node 2 {typed}")
 
 
 def test_rank_without_capsule_is_named(run_of, monkeypatch, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 
@@ -72,7 +73,7 @@ def _word(argv):
     word, rest = argv[0], argv[1:]
     if word not in WORDS:
         if word.endswith(".py") or os.path.isfile(word):
-            return _usage(f"unknown word {word!r}; to watch a script: finitude run {word}")
+            return _usage(f"unknown word {word!r}; to watch a script: finitude run {shlex.quote(word)}")
         return _usage(f"unknown word {word!r}{near(word, WORDS)}")
     if without_python.is_for_agent(argv):
         from ..agents import offline as short

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from datetime import timedelta
 
@@ -92,8 +93,9 @@ def _checked(path, found, words, size):
         raise _Refused(f"{what}: name the folder of a run of several ranks, or its step-NNNNNN.json", EXIT_USAGE)
     where, document = found
     ranks = len(document["ranks"])
+    alone = shlex.join(["finitude", "replay", *([path] if path else [])])
     if ranks != size:
-        again = f"torchrun --standalone --nproc-per-node {ranks} -m finitude replay {path}"
+        again = f"torchrun --standalone --nproc-per-node {ranks} -m {alone}"
         raise _Refused(f"the step is of {ranks} ranks, and {size} replay it: {again}", EXIT_USAGE)
     capsules = step_manifest.capsules(where, document)
     for one in document["ranks"]:
@@ -101,7 +103,7 @@ def _checked(path, found, words, size):
             why = one["why"] or "its folder is not there"
             raise _Refused(
                 f"rank {one['rank']} has no capsule ({why}), so not all can replay together: "
-                f"finitude replay {path} plays each by itself",
+                f"{alone} plays each by itself",
                 EXIT_CANNOT,
             )
     return where, document, capsules

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 
 from ..base import plain_file
 from ..capsules import pack
@@ -142,7 +143,7 @@ def replayed(folder: str, about: dict[str, Any]) -> tuple[dict[str, Replay], str
     if "tape.bin" not in files or not os.path.isfile(os.path.join(folder, "tape.bin")):
         return {}, "it holds no tape"
     if size > MAX_REPLAYED:
-        return {}, f"{size >> 20} MB take a while: finitude replay {folder}"
+        return {}, f"{size >> 20} MB take a while: finitude replay {shlex.quote(folder)}"
     engine, found = _engine(), {}
     ways = [
         ("as recorded", ["--times", "2"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import subprocess
 
 from ..base import family, golden_dumps, programs
@@ -63,7 +64,7 @@ class Golden:
         except OSError as e:
             self._cannot_compare(step, e.strerror or str(e))
             return
-        self._running.append((step, f"finitude diff {other} {file}", process))
+        self._running.append((step, shlex.join(["finitude", "diff", other, file]), process))
         self.look()
 
     def look(self, seconds: float = 0.0) -> None:
