@@ -244,3 +244,17 @@ def test_a_printed_trial_starts_the_program_as_it_was_started(tmp_path, script, 
     assert typed[:3] == ["finitude", "replay", "/srv/my fits/finitude-runs/1/step-000003"]
     options = dict(zip(typed[3::2], map(shlex.split, typed[4::2]), strict=True))  # as a trial reads its values
     assert options == {"--with": ["CHANGED.py", *expected[1:]], "--against": expected}
+
+
+def test_no_range_is_said_of_values_that_were_not_read(tmp_path):
+    document = copy.deepcopy(REPORTS["loss_forward"])
+    birth = document["alarms"][0]["births"][0]
+    one = {**birth["inputs"][0], "arg": "target", "dtype": "other", "numel": 0, "min": 0.0, "max": 0.0, "zero": 0}
+    birth["inputs"] = [{**one, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0, "shape": [512]}]
+    again = {**document["alarms"][0], "step": 259, "births": [], "repeat_of": document["alarms"][0]["step"]}
+    document["alarms"].append(again)
+    path = run_of(tmp_path, "20260102-000001-new-1", document)
+    answer = json.loads(asked(tmp_path, path, "--json").out)
+    assert answer["birth"]["inputs"] == ["target [512] integer, not scanned"]
+    (further,) = answer["further alarms"]
+    assert further.startswith(f"step 259 rank 0: as step {document['alarms'][0]['step']}, "), further

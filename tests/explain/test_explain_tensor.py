@@ -154,6 +154,31 @@ def test_html_escapes_the_program():
     assert "a &lt; b" in shown._repr_html_() and "a < b" in repr(shown)
 
 
+STATISTICS = {"arg": "x", "dtype": "float32", "shape": [4], "numel": 4, "nan": 0, "inf": 0, "pos_inf": 0, "neg_inf": 0}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"min": -1.0, "max": 2.5}, "x [4] float32   min -1   max 2.5"),
+        ({"min": -1.0, "max": 2.5, "nan": 3}, "x [4] float32   min -1   max 2.5   3 x NaN"),
+        ({"nan": 4}, "x [4] float32   4 x NaN"),
+        ({"inf": 4, "pos_inf": 1, "neg_inf": 3}, "x [4] float32   1 x Inf   3 x -Inf"),
+        ({"dtype": "other", "numel": 0}, "x [4] integer   not scanned"),
+        ({"numel": 0, "shape": []}, "x [] float32   not scanned"),
+        ({"numel": 0, "shape": [0, 3]}, "x [0,3] float32   empty"),
+    ],
+)
+def test_a_range_is_said_of_finite_values_that_were_read(more, said):
+    one = {**STATISTICS, "min": 0.0, "max": 0.0, "zero": 0, **more}
+    birth = {"phase": "forward", "op": "aten::log", "file": "", "line": 0, "source": "", "module": ""}
+    found = {
+        "births": [{**birth, "inputs": [one], "outputs": []}],
+        "cause": {"text": "", "class": "", "confidence": ""},
+    }
+    assert str(Explanation("4 NaN", found)).splitlines()[2] == f"  input   {said}"
+
+
 def test_finite_tensor_has_no_births():
     shown = finitude.explain(torch.ones(2))
     assert not shown and str(shown) == "every value is finite" and shown.cause is None

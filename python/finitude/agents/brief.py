@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 
-from ..report import merge
+from ..report import merge, value_range
 from . import text
 
 TYPE_CHECKING = False
@@ -43,9 +43,10 @@ def _statistics(one):
     """ "self [8,3] float32, min 0, max 1, 9 zeros"."""
     one = _dict(one)
     words = [
-        f"{text.line(one.get('arg'), 40)} [{_numbers(_list(one.get('shape')), 8)}] {text.line(one.get('dtype'), 20)}"
+        f"{text.line(one.get('arg'), 40)} [{_numbers(_list(one.get('shape')), 8)}] "
+        + ("integer" if one.get("dtype") == "other" else text.line(one.get("dtype"), 20))
     ]
-    words += [f"{key} {text.line(one[key], 24)}" for key in ("min", "max") if one.get(key) is not None]
+    words += [text.line(word, 30) for word in value_range.words(one)]
     counted = {"NaN": one.get("nan"), "Inf": one.get("inf"), "zeros": one.get("zero")}
     words += [f"{text.line(count, 24)} {name}" for name, count in counted.items() if count]
     return ", ".join(words).strip()
@@ -160,7 +161,8 @@ def _short(alarm):
     where = _place(births[0]) if births else {}
     cause = text.line(_dict(alarm.get("cause")).get("class"), 60)
     step = f"step {text.line(alarm.get('step'), 12)} rank {text.line(alarm.get('rank', 0), 12)}:"
-    return " ".join(filter(None, (step, where.get("op"), where.get("at"), cause)))
+    as_before = f"as step {text.line(alarm['repeat_of'], 12)}," if alarm.get("repeat_of") is not None else ""
+    return " ".join(filter(None, (step, where.get("op"), where.get("at"), as_before, cause)))
 
 
 def _parts(document, name):

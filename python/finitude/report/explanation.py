@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import os
 
+from . import value_range
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import Birth, Cause, Findings, Fix
@@ -56,9 +58,9 @@ def _born(birth):
 
 
 def _values(side, one):
-    bad = "".join(f"   {one[key]} x {word}" for key, word in _BAD if one[key])
     shape = ",".join(map(str, one["shape"]))
-    return f"  {side:<8}{one['arg']}[{shape}] {one['dtype']}   min {one['min']:.4g}   max {one['max']:.4g}{bad}"
+    kind = f"{one['arg']} [{shape}] {'integer' if one['dtype'] == 'other' else one['dtype']}".lstrip()
+    return "   ".join((f"  {side:<8}{kind}", *value_range.words(one), *(f"{one[k]} x {w}" for k, w in _BAD if one[k])))
 
 
 _BAD = ("nan", "NaN"), ("pos_inf", "Inf"), ("neg_inf", "-Inf")
