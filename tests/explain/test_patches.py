@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from finitude.report import patch
+from helpers import training
 
 pytestmark = pytest.mark.fast
 LINES = "import torch\ndef f(p):\n    return torch.log(p)\n"
@@ -41,7 +42,8 @@ def test_both_tools_apply_it(tmp_path, monkeypatch, file, path):
     there.write_text(LINES, encoding="utf-8")
     if "link" in path:
         (started / "link").symlink_to(there.parent)
-    monkeypatch.setattr(patch, "STARTED_IN", str(started))
+    monkeypatch.chdir(started)
+    patch.note_folder()
     monkeypatch.chdir("/")  # the program works in another folder by now
     found = found_with(os.path.join(started, path))
     patch.add_diff(found)
@@ -58,8 +60,17 @@ def test_both_tools_apply_it(tmp_path, monkeypatch, file, path):
         there.write_text(LINES, encoding="utf-8")
 
 
-def test_the_folder_is_that_in_which_the_program_was_started():
-    assert os.path.isabs(patch.STARTED_IN)
+def test_of_a_program_that_changes_its_folder(tmp_path):
+    body = """
+        import os
+        os.mkdir("elsewhere")
+        os.chdir("elsewhere")
+        opt.zero_grad()
+        torch.log(model(batches[0]) * 0).sum().backward()
+        opt.step()
+    """
+    alarm = training(tmp_path, body, "--runs", str(tmp_path / "runs")).the_alarm()
+    assert alarm["fix"]["diff"].startswith("--- ./train.py\n"), alarm["fix"]
 
 
 @pytest.mark.parametrize("file", ["", "f.py", "<string>", "/no/such/file.py"])

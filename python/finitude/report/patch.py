@@ -4,6 +4,7 @@ enough to be rewritten for certain."""
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import os
 
@@ -17,19 +18,19 @@ OPERATORS = {"div": ast.Div, "true_divide": ast.Div, "pow": ast.Pow}
 # Their place among the arguments of the call, and among the operands of an operator.
 PLACES = {"self": 0, "input": 0, "other": 1, "exponent": 1}
 
-
-def _working_folder():
-    try:
-        return os.getcwd()
-    except OSError:  # it was removed
-        return os.sep
-
-
-STARTED_IN = _working_folder()  # the program may work in another one later
-
 _SPAN = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 
 WITH_ARGUMENTS = ("div", "true_divide", "pow", "softmax", "log_softmax", "logsumexp")  # as methods
+
+
+_started_in = os.sep
+
+
+def note_folder() -> None:
+    """The program is started in this one, and may work in another later."""
+    global _started_in
+    with contextlib.suppress(OSError):  # it was removed
+        _started_in = os.getcwd()
 
 
 def add_diff(found: Findings) -> None:
@@ -61,9 +62,9 @@ def _lines(path):
 def _found_by(path):
     """(a line or "", name) with which `patch -p0`, `patch -p1` and `git apply` find the file from where the program was
     started; where it lies elsewhere, the line says from which folder. Both tools skip such a line."""
-    path, is_file = os.path.join(STARTED_IN, path), os.path.isfile(path)
+    path, is_file = os.path.join(_started_in, path), os.path.isfile(path)
     # They change no file through a link, which is why the name is that of the file itself.
-    relative = os.path.relpath(os.path.realpath(path) if is_file else path, os.path.realpath(STARTED_IN))
+    relative = os.path.relpath(os.path.realpath(path) if is_file else path, os.path.realpath(_started_in))
     place = ""
     if relative.split(os.sep)[0] == os.pardir:
         folder, relative = os.path.split(os.path.realpath(path))

@@ -32,7 +32,7 @@ from ..program import (
     sinks as sinks_of,
     step_start_state,
 )
-from ..report import damage, incident, kept_step, new_alarms
+from ..report import damage, incident, kept_step, new_alarms, patch
 from ..report.document import Report
 from ..rerun import budgets, call_again, deferred_restart, first_step, rank_vote, rewind_manual, tape, traced, under_way
 from ..rerun.alarm_correlation import RecentAlarms
@@ -109,6 +109,7 @@ class Parts:
         self.ending = program_exit.Ending(self)
 
         # What is known of the program.
+        patch.note_folder()
         self.scaling = grad_scaler.Scaling()
         self.allowed = allowed.Allowed()
         self.known = reported_tensors.Known()
