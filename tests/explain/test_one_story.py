@@ -65,6 +65,23 @@ def test_one_divergence_is_one_story(tmp_path):
     )
 
 
+APPLIED = """
+for i in range(9):
+    opt.zero_grad()
+    loss = loss_of(batches[i % 6])
+    if i == 3: loss = loss / 0
+    loss.backward(); opt.step()
+"""
+
+
+def test_steps_behind_a_bad_one_that_was_applied_are_its_story(tmp_path):
+    got = training(tmp_path, APPLIED, "--on-alarm", "warn")
+    assert [a["step"] for a in got.alarms] == list(range(3, 9)) and got.alarms[0]["births"], got.text()
+    assert [a.get("repeat_of") for a in got.alarms] == [None] + [3] * 5, got.text()
+    assert {a["weights"] for a in got.alarms} == {"damaged"} and "--level tape" not in got.err, got.err
+    assert got.err.count("; step 3, which is explained, was bad and was applied; not run again") == 5, got.err
+
+
 def test_divergence_of_two_optimizers_is_one_story(tmp_path):
     got = training(
         tmp_path,

@@ -228,6 +228,7 @@ def test_program_ending_in_error_is_not_restarted_later(tmp_path):
 
 def test_only_same_sink_and_optimizer_counts_as_similar():
     from finitude.program.reported_tensors import Known
+    from finitude.report.damage import Damage
     from finitude.report.incident import NOT_RUN
     from finitude.rerun.alarm_correlation import RecentAlarms
 
@@ -240,7 +241,7 @@ def test_only_same_sink_and_optimizer_counts_as_similar():
             "cause": {"class": "unknown", "text": NOT_RUN},
         }
 
-    recent = RecentAlarms(None, None, None, None, Known(), None)
+    recent = RecentAlarms(None, None, None, Damage(), Known(), None)
     recent.point_back(0, alarm(3, "weight", [{"op": "aten::log", "outputs": []}]))
     for ordinal, name, is_alike in ((0, "weight", True), (0, "bias", False)):
         later = alarm(5, name)

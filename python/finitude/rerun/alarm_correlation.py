@@ -117,6 +117,10 @@ class RecentAlarms:
         if alarm["births"]:
             self._explained[at] = alarm["step"]
             self._alike[sink["kind"]] = ordinal, alarm["optimizer"], alarm["step"]
+        elif alarm["cause"]["text"] == incident.NOT_RUN and self.repeats.take_applied(
+            alarm, ordinal, self._damage.applied_at(ordinal)
+        ):
+            pass
         elif alarm["cause"]["text"] == incident.NOT_RUN and at in self._explained:
             where = "loss" if sink["kind"] == "loss" else f"{sink['kind']} {sink['name']}"
             alarm["cause"] = {

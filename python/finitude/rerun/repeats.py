@@ -53,6 +53,14 @@ class Repeats:
         _point_to(first, alarm, "explained with the loss of this step; not run again")
         return True
 
+    def take_applied(self, alarm: Alarm, ordinal: int, applied: int | None) -> bool:
+        """Is it one of the bad steps behind an explained one that was applied? applied: the first that was."""
+        first = self._explained.get(ordinal)
+        if first is None or applied != first["step"] or not applied < alarm["step"]:
+            return False
+        _point_to(first, alarm, f"step {applied}, which is explained, was bad and was applied; not run again")
+        return True
+
     def take(self, alarm: Alarm, is_damaged: bool = False) -> bool:
         """Is it one? A step without harm, or one that follows without a good step between. Where only some samples were
         bad each step may have its own. is_damaged: a bad step was applied, and what it left may fail in other places.
