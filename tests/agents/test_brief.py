@@ -94,6 +94,15 @@ def test_a_run_and_its_capsule_packed_and_not(tmp_path):
         assert f"report of: {path}" in done.out
 
 
+def test_of_a_run_without_a_report_what_it_recorded(tmp_path):
+    helpers.training(tmp_path, "for x in batches:\n    loss_of(x).backward(); opt.step()")
+    (run,) = (tmp_path / "finitude-runs").iterdir()
+    (run / "report.json").unlink(missing_ok=True)
+    plain, as_json = asked(tmp_path), asked(tmp_path, "--json")
+    assert plain.code == as_json.code == 0 and "steps were recorded, the last of them:" in plain.out, plain.text()
+    assert json.loads(as_json.out)["text"].splitlines()[1:3] == plain.out.splitlines()[1:3]
+
+
 @pytest.mark.parametrize("name", REPORTS)
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_limit_holds_for_long_reports(name, as_json):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MOST_JSON = 256 << 20  # bytes of a report as JSON; a file beyond it is refused before
 SECONDS = 120
 EXIT_USAGE = 2
+_WITH_A_REPORT = ("report.json", "capsule.json")  # folders
 
 
 def asked(*words: str) -> str:
@@ -41,11 +42,12 @@ def asked(*words: str) -> str:
 def report(path: str, called: str) -> dict[str, Any] | str:
     """The checked report of a file, run or capsule, also a packed one, which is called so in it; of a run that has none
     yet what else it left, as text. Raises Refused."""
-    shown = asked("report", "--json", path, f"--called={called}")
+    if os.path.isdir(path) and not any(os.path.lexists(os.path.join(path, one)) for one in _WITH_A_REPORT):
+        return asked("report", path, f"--called={called}")
     try:
-        document = json.loads(shown)
+        document = json.loads(asked("report", "--json", path, f"--called={called}"))
     except (ValueError, RecursionError):
-        return shown
+        raise Refused("is no report") from None
     if not isinstance(document, dict):
         raise Refused("is no report")
     return document
