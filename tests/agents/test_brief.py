@@ -267,3 +267,14 @@ def test_no_range_is_said_of_values_that_were_not_read(tmp_path):
     assert answer["birth"]["inputs"] == ["target [512] integer, not scanned"]
     (further,) = answer["further alarms"]
     assert further.startswith(f"step 259 rank 0: as step {document['alarms'][0]['step']}, "), further
+
+
+@pytest.mark.parametrize("line, is_patch", [("    y = 1", True), ("\ty = 1", False), ("    y = " + "x" * 200, False)])
+def test_a_diff_that_is_no_patch_here_says_where_it_is_one(tmp_path, line, is_patch):
+    document = copy.deepcopy(REPORTS["loss_forward"])
+    diff = f"--- ./a.py\n+++ ./a.py\n@@ -1 +1 @@\n-{line}\n+{line} + 1\n"
+    document["alarms"][0]["fix"]["diff"] = diff
+    path = run_of(tmp_path, "20260102-000001-new-1", document)
+    fix = json.loads(asked(tmp_path, path, "--json").out)["fix"]
+    assert ("as a patch" in fix) == (fix["diff"] != diff) == (not is_patch), fix
+    assert json.loads(helpers.finitude(tmp_path, "report", "--json", str(path)).out)["alarms"][0]["fix"]["diff"] == diff

@@ -101,6 +101,8 @@ def _fix(fix):
         found["at"] = f"{text.line(fix['file'], 300)}:{text.line(fix.get('line'), 12)}"
     if fix.get("diff"):
         found["diff"] = text.lines(fix["diff"])
+        if found["diff"] != fix["diff"]:
+            found["as a patch"] = "fix.diff of report --json: here tabs are blanks, or lines are cut or masked"
     return found
 
 
