@@ -258,3 +258,58 @@ def test_programs_own_mode_sees_no_calls_of_ours(tmp_path):
     got = helpers.run(tmp_path, LISTENS)
     assert got.out == helpers.plain(tmp_path, "train.py").out and "__get__" in got.out, got.text()
     assert got.watched["steps"] == 6, got.text()
+
+
+# -- objects that stand in for others ----------------------------------------------------------------
+
+STANDS_IN = """
+import weakref
+class Other: pass
+class Late:
+    @property
+    def __class__(self): raise RuntimeError("asked too early")
+{held}
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "by"),
+    [
+        ("one = weakref.proxy(Other())", "rewind"),
+        ("many = [weakref.proxy(Other()), dict(one=weakref.proxy(Other()))]", "rewind"),
+        ("model.__dict__['one'] = weakref.proxy(Other())", "rewind"),
+        ("one = Late(); many = [one, (one,)]", "restart"),
+    ],
+)
+def test_object_whose_target_is_gone_costs_no_explanation(tmp_path, held, by):
+    got = helpers.training(tmp_path, STANDS_IN.format(held=held) + BAD_STEP, "--on-alarm", "skip")
+    assert got.code == 0 and not got.report["failures"], got.text()
+    found = [(a["step"], a["rerun_by"], a["births"][0]["op"]) for a in got.alarms]
+    assert found == [(2, by, "aten::div"), (4, by, "aten::div")], got.text()
+
+
+# -- no descriptor is left ---------------------------------------------------------------------------
+
+NO_DESCRIPTORS = """
+import os, resource
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
+for k, x in enumerate(batches):
+    taken = []
+    while k == {bad} and len(taken) < 200:
+        try: taken.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError: break
+    for _ in range({left} if taken else 0): os.close(taken.pop())
+    opt.zero_grad()
+    loss = loss_of(x / (0 if k == {bad} else 1))
+    loss.backward()
+    opt.step()
+    for one in taken: os.close(one)
+    print(k, finite(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_output_of_second_run_is_dropped_without_descriptors(tmp_path, left):
+    got = helpers.training(tmp_path, NO_DESCRIPTORS.format(bad=3, left=left), "--on-alarm", "skip")
+    assert (got.code, got.out) == (0, "".join(f"{k} True\n" for k in range(6))), got.text()

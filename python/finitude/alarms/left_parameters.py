@@ -7,6 +7,7 @@ import sys
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..program import optimizer_members
 from ..report.merge import SEEN
 
@@ -63,6 +64,6 @@ def _named(names: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
             open_ += [(f"{name}[{key!r}]", one, depth + 1) for key, one in value.items() if type(key) in (str, int)]
         elif type(value) in (list, tuple):
             open_ += [(f"{name}[{i}]", one, depth + 1) for i, one in enumerate(value)]
-        elif isinstance(value, torch.nn.Module):
+        elif is_a(value, torch.nn.Module):
             parts = {**vars(value).get("_parameters", {}), **vars(value).get("_modules", {})}
             open_ += [(f"{name}.{key}", one, depth + 1) for key, one in parts.items()]

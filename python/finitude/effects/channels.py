@@ -13,6 +13,7 @@ import types
 import weakref
 
 from .. import _native
+from ..base.kinds import is_a
 from .known_libraries import CHANNELS, SILENT_CHANNELS
 
 TYPE_CHECKING = False
@@ -67,20 +68,20 @@ def _note(it):
 
 
 def is_one_way(it: Any) -> bool:
-    if isinstance(it, io.IOBase):
+    if is_a(it, io.IOBase):
         return not it.closed and it.readable() and not it.seekable()
     return any(
-        (kind := getattr(sys.modules.get(module), name, None)) is not None and isinstance(it, kind)
+        (kind := getattr(sys.modules.get(module), name, None)) is not None and is_a(it, kind)
         for module, name in (*((m, n) for m, n, _ in CHANNELS), *SILENT_CHANNELS)
     )
 
 
 def is_used(it: Any, since: int) -> bool:
     """May it have been used since so many windows were closed? So may one of which that was not noted."""
-    if not any(isinstance(it, kind) for kind, _ in _noting):
+    if not any(is_a(it, kind) for kind, _ in _noting):
         return True
     for kind, methods in _noting:
-        if isinstance(it, kind) and not all(_leads_to_noted(type(it), m) for m in methods):
+        if is_a(it, kind) and not all(_leads_to_noted(type(it), m) for m in methods):
             ends = _ends_of(it)
             return not ends or any(is_used(end, since) for end in ends)
     known = _used.get(id(it))
@@ -91,7 +92,7 @@ def _ends_of(it):
     """The connections that whatever goes through a `multiprocessing.SimpleQueue` passes, also by methods of a class of
     its own (loky's). A `Queue` keeps things in between, and its thread may hold a method from before it was noted."""
     kind = getattr(sys.modules.get("multiprocessing.queues"), "SimpleQueue", None)
-    ends = [getattr(it, name, None) for name in ("_reader", "_writer")] if kind and isinstance(it, kind) else []
+    ends = [getattr(it, name, None) for name in ("_reader", "_writer")] if kind and is_a(it, kind) else []
     held = getattr(it, "__dict__", {}).values()
     return [] if None in ends or any(is_old_way_in(v) for v in held) else ends
 
@@ -104,7 +105,7 @@ def _leads_to_noted(kind, method):
 def is_old_way_in(it: Any) -> bool:
     """A method that was taken off the object before it came to be noted."""
     return (
-        isinstance(it, types.MethodType)
+        is_a(it, types.MethodType)
         and not getattr(it.__func__, "is_noted", False)
-        and any(isinstance(it.__self__, kind) and it.__func__.__name__ in methods for kind, methods in _noting)
+        and any(is_a(it.__self__, kind) and it.__func__.__name__ in methods for kind, methods in _noting)
     )

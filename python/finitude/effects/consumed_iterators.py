@@ -18,6 +18,7 @@ import torch
 from .. import _native
 from ..base import compat
 from ..base._places import is_library
+from ..base.kinds import is_a
 from ..program import optimizer_members
 from . import channels, name_liveness
 from .known_libraries import HANDS_ON
@@ -53,7 +54,7 @@ class Drawn:
             return
         self._kept.append(it)
         if not _goes_back(it):
-            if isinstance(it, types.GeneratorType) and not it.gi_running:
+            if is_a(it, types.GeneratorType) and not it.gi_running:
                 self._still.add(id(it))
             return
         todo = [it]
@@ -68,17 +69,15 @@ class Drawn:
         to."""
         if hasattr(type(it), "__getitem__") and not _iterates(it):
             for value in values:
-                inner = (
-                    value if isinstance(value, (list, tuple)) else value.values() if type(value) is dict else [value]
-                )
+                inner = value if is_a(value, (list, tuple)) else value.values() if type(value) is dict else [value]
                 self._by_index.update(id(v) for v in list(inner)[:MOST_INNER])
 
     def look(self, it: Any, name: str) -> list[Any] | None:
         """What it draws from; None: it is nothing to draw from, or it is of the program's own making."""
-        if isinstance(it, io.IOBase) or type(it).__module__ == "mmap":
+        if is_a(it, io.IOBase) or type(it).__module__ == "mmap":
             self._file(it, name)
             return []
-        if isinstance(it, (types.BuiltinMethodType, types.MethodWrapperType)) and not isinstance(
+        if is_a(it, (types.BuiltinMethodType, types.MethodWrapperType)) and not is_a(
             it.__self__, (types.ModuleType, type)
         ):
             return [it.__self__]
@@ -87,9 +86,9 @@ class Drawn:
             return []  # a cursor that has no rows to give
         if not _iterates(it):
             return gc.get_referents(it) if (kind.__module__, kind.__name__) in HANDS_ON else None
-        if id(it) in self._still or isinstance(it, LOADING):
+        if id(it) in self._still or is_a(it, LOADING):
             return []
-        if isinstance(it, types.GeneratorType):
+        if is_a(it, types.GeneratorType):
             return self._generator(it, name)
         if optimizer_members.is_users_class(kind):  # what it holds is looked at like that of any object
             if not _leads_to_loader(it):
@@ -97,7 +96,7 @@ class Drawn:
             return None
         inner = _drawn_by(it)
         if _is_known(it):
-            if id(it) not in self._set_back and inner and not isinstance(it, ENDLESS) and not _leads_to_loader(it):
+            if id(it) not in self._set_back and inner and not is_a(it, ENDLESS) and not _leads_to_loader(it):
                 self.once.append(name)
         elif kind.__name__ != "callable_iterator" and not _leads_to_loader(it):
             self.once.append(name)
@@ -120,11 +119,11 @@ class Drawn:
 
     def _file(self, it, name):
         try:
-            if it.closed or isinstance(it, io.IOBase) and not it.readable():
+            if it.closed or is_a(it, io.IOBase) and not it.readable():
                 return
         except ValueError:
             return
-        if isinstance(it, IN_MEMORY):
+        if is_a(it, IN_MEMORY):
             content = it.getvalue()
             if len(content) <= MOST_BYTES:
                 self._memory.append((it, content, it.tell()))
@@ -167,7 +166,7 @@ LOADING = torch.utils.data.dataloader._BaseDataLoaderIter  # set back by the log
 
 def is_reader(it):
     """May it be asked for one thing after the other, and does anything else not see to it?"""
-    return (isinstance(it, io.IOBase) or _iterates(it)) and not channels.is_one_way(it)
+    return (is_a(it, io.IOBase) or _iterates(it)) and not channels.is_one_way(it)
 
 
 def idle(frame: FrameType, names: Mapping[str, Any]) -> set[str]:
@@ -184,16 +183,16 @@ def _iterates(it):
 
 
 def _is_known(it):
-    return _native.position_is_known(it) or isinstance(it, types.GeneratorType)
+    return _native.position_is_known(it) or is_a(it, types.GeneratorType)
 
 
 def _goes_back(it, depth=0):
     """Will the rewind set it back, and all that it draws from?"""
-    if isinstance(it, LOADING):
+    if is_a(it, LOADING):
         return True
     if not _is_known(it) or depth > MOST_DEPTH:
         return False
-    if isinstance(it, types.GeneratorType):
+    if is_a(it, types.GeneratorType):
         if it.gi_frame is None:
             return False
         named = {id(v) for v in optimizer_members.names_of(it.gi_frame).values()}
@@ -203,13 +202,13 @@ def _goes_back(it, depth=0):
 
 def _drawn_by(it):
     """The iterators that it holds, and what those call that call for each value."""
-    if isinstance(it, types.GeneratorType):
+    if is_a(it, types.GeneratorType):
         frame = it.gi_frame
         found = gc.get_referents(it) if frame is None else [*gc.get_referents(it), *gc.get_referents(frame)]
         return [i for i in found if _iterates(i)]
     # These two keep their iterators in a tuple, beside one of what they gave last.
     found = it.__reduce__()[1] if type(it) in (zip, map) else optimizer_members.referents(it)
-    return [i for i in found if not isinstance(i, (type, types.ModuleType))]
+    return [i for i in found if not is_a(i, (type, types.ModuleType))]
 
 
 def _leads_to_loader(it):
@@ -217,19 +216,19 @@ def _leads_to_loader(it):
     todo, seen, kept = [it], set(), []
     while todo and len(kept) < MOST_INNER:
         it = todo.pop()
-        if id(it) in seen or isinstance(it, (*PLAIN, type, types.ModuleType, torch.Tensor)):
+        if id(it) in seen or is_a(it, (*PLAIN, type, types.ModuleType, torch.Tensor)):
             continue
         seen.add(id(it))
         kept.append(it)
-        if isinstance(it, (torch.utils.data.DataLoader, LOADING)):
+        if is_a(it, (torch.utils.data.DataLoader, LOADING)):
             return True
-        if isinstance(it, types.GeneratorType):
+        if is_a(it, types.GeneratorType):
             todo.extend(
                 [*_drawn_by(it), *(optimizer_members.names_of(it.gi_frame).values() if it.gi_frame is not None else ())]
             )
-        elif isinstance(it, (list, tuple)):
+        elif is_a(it, (list, tuple)):
             todo.extend(list(it)[:MOST_INNER])
-        elif isinstance(it, dict):
+        elif is_a(it, dict):
             todo.extend(list(dict.values(it))[:MOST_INNER])
         elif _iterates(it) or optimizer_members.is_users_class(type(it)):
             todo.extend(optimizer_members.held_by(it) if optimizer_members.is_users_class(type(it)) else _drawn_by(it))

@@ -16,6 +16,7 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
+from ..base.kinds import is_a
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,32 +47,32 @@ def is_programs_class(kind: type) -> bool:
 def random_or_array(it: Any, room: int) -> tuple[Callable[[], Any], int] | None:
     """A function that puts a random generator or an array back, and how many bytes it holds; None for anything else.
     room: how many it may hold."""
-    if isinstance(it, random.Random) and not isinstance(it, random.SystemRandom):
+    if is_a(it, random.Random) and not is_a(it, random.SystemRandom):
         state: Any = it.getstate()
         return (lambda: it.setstate(state)), 0
-    if isinstance(it, torch.Generator):
+    if is_a(it, torch.Generator):
         state = it.get_state()
         return (lambda: it.set_state(state)), 0
-    if isinstance(it, array.array):
+    if is_a(it, array.array):
         copy = it[:]
         return (lambda: _array(it, copy)), len(it) * it.itemsize
-    if isinstance(it, contextvars.ContextVar):
+    if is_a(it, contextvars.ContextVar):
         value = it.get(it)  # itself: it has none
         return (lambda: value is it or it.get(it) is value or it.set(value)), 0
     ctypes, numpy = sys.modules.get("_ctypes"), sys.modules.get("numpy")
     if type(it).__module__ == "multiprocessing.sharedctypes" and hasattr(it, "get_obj"):
         it = it.get_obj()
-    if ctypes is not None and isinstance(it, (ctypes._SimpleCData, ctypes.Structure, ctypes.Array)):
+    if ctypes is not None and is_a(it, (ctypes._SimpleCData, ctypes.Structure, ctypes.Array)):
         return _memory(it, room)
     if numpy is None:
         return None
-    if isinstance(it, numpy.random.Generator):
+    if is_a(it, numpy.random.Generator):
         bits, state = it.bit_generator, it.bit_generator.state
         return (lambda: setattr(bits, "state", state)), 0
-    if isinstance(it, numpy.random.RandomState):
+    if is_a(it, numpy.random.RandomState):
         state = it.get_state()
         return (lambda: it.set_state(state)), 0
-    if not isinstance(it, numpy.ndarray) or not it.flags.writeable or it.nbytes > room:
+    if not is_a(it, numpy.ndarray) or not it.flags.writeable or it.nbytes > room:
         return None
     copy = it.copy()
     return (lambda: numpy.copyto(it, copy)), it.nbytes
@@ -102,7 +103,7 @@ def slots_of(it: Any) -> dict[str, Any]:
         for kind in type(it).__mro__
         if "__slots__" in kind.__dict__ and is_programs_class(kind)
         for name, value in kind.__dict__.items()
-        if isinstance(value, types.MemberDescriptorType)
+        if is_a(value, types.MemberDescriptorType)
     }
 
 

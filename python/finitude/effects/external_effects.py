@@ -13,6 +13,7 @@ import tempfile
 
 from ..base import HOME, secrets
 from ..base._places import is_library
+from ..base.kinds import is_a
 from ..base.patches import Patches
 from . import fork_dry_run, paths
 from .known_libraries import SENDS
@@ -37,21 +38,21 @@ def _hook(event, args):
 
 def _command(args):
     """A command line as the user wrote it, shortened."""
-    if isinstance(args, bytes):
+    if is_a(args, bytes):
         args = os.fsdecode(args)
-    if isinstance(args, str):
+    if is_a(args, str):
         args = secrets.masked_command(args)
     else:
         args = shlex.join(
-            secrets.masked_words([os.fsdecode(a) if isinstance(a, (bytes, os.PathLike)) else str(a) for a in args])
+            secrets.masked_words([os.fsdecode(a) if is_a(a, (bytes, os.PathLike)) else str(a) for a in args])
         )
     return args if len(args) <= LONGEST else args[: LONGEST - 3] + "..."
 
 
 def _peer(address):
-    if isinstance(address, tuple) and len(address) >= 2:
+    if is_a(address, tuple) and len(address) >= 2:
         return f"{address[0]}:{address[1]}"
-    return os.fsdecode(address) if isinstance(address, (str, bytes)) and address else None
+    return os.fsdecode(address) if is_a(address, (str, bytes)) and address else None
 
 
 def _sent(address):
@@ -134,10 +135,10 @@ class Outside:
                 fork_dry_run.end(fork_dry_run.UNKNOWN)
             if event == "open":
                 path, _, flags = args
-                if isinstance(path, (str, bytes, os.PathLike)) and flags & os.O_ACCMODE != os.O_RDONLY:
+                if is_a(path, (str, bytes, os.PathLike)) and flags & os.O_ACCMODE != os.O_RDONLY:
                     self._opened(path)
             elif event == "sqlite3.connect":
-                if isinstance(args[0], (str, bytes, os.PathLike)) and args[0] not in ("", ":memory:"):
+                if is_a(args[0], (str, bytes, os.PathLike)) and args[0] not in ("", ":memory:"):
                     self._opened(args[0])
             else:
                 self._note(DESCRIPTIONS[event](*args))  # type: ignore[misc]  # the two that are None were handled above
@@ -166,7 +167,7 @@ def _changes(path, _, flags):
     """Is a file of before opened to be written, that nothing replaces?"""
     folder = os.path.join(tempfile.gettempdir(), "finitude-")
     return (
-        isinstance(path, (str, bytes, os.PathLike))
+        is_a(path, (str, bytes, os.PathLike))
         and flags & os.O_ACCMODE != os.O_RDONLY
         and os.path.isfile(path)
         and not os.path.realpath(os.fsdecode(path)).startswith(os.path.realpath(folder))

@@ -32,6 +32,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .. import _native
 from ..base._places import is_library
+from ..base.kinds import is_a
 from ..program import optimizer_members, signals, step_wrapper
 from . import paths
 from .known_libraries import REACHES, UNKNOWN
@@ -208,7 +209,7 @@ class Rehearsal:
         self, tensors, gradients=None, retain=False, create=False, inputs=(), *_, accumulate_grad=False, **__
     ):
         if not self._before:
-            self._before = [v for v in _in_names().values() if isinstance(v, torch.Tensor)]
+            self._before = [v for v in _in_names().values() if is_a(v, torch.Tensor)]
         if self.is_back is not None:
             self._seen.extend(t.detach() for t in tensors)
             end(*(self.compared() if self.is_back() else (ASTRAY,)))

@@ -16,6 +16,7 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
+from ..base.kinds import is_a
 from ..program import signals
 from ..program.optimizer_members import has_memory, is_function, is_users_class, names_of
 from . import channels, consumed_iterators, copies, notebook_cells, rebound_attributes
@@ -97,13 +98,13 @@ class Ledger:
         if id(names) in self._seen:
             return
         self._seen.add(id(names))
-        figures = {k: v for k, v in names.items() if isinstance(v, (int, float, str))}
+        figures = {k: v for k, v in names.items() if is_a(v, (int, float, str))}
         self._copies.append(lambda: _update(names, figures))
         self._figures.append((copies.OfDict(names), figures))
         todo.extend((v, k) for k, v in names.items() if k not in idle)
 
     def _look(self, it: Any, name: str, todo: list[tuple[Any, str]]) -> None:
-        if isinstance(it, PLAIN) or id(it) in self._seen or isinstance(it, self._loggers):
+        if is_a(it, PLAIN) or id(it) in self._seen or is_a(it, self._loggers):
             return
         self._seen.add(id(it))
         self._kept.append(it)
@@ -122,7 +123,7 @@ class Ledger:
         if (inner := self._drawn.look(it, name)) is not None:
             todo.extend((v, name) for v in inner)
             return
-        if isinstance(it, torch.Tensor):
+        if is_a(it, torch.Tensor):
             if not has_memory(it) or it.is_inference():  # counts no writes
                 return
             if (
@@ -132,27 +133,30 @@ class Ledger:
             elif it.numel() * it.element_size() <= MAX_UNCOUNTED:
                 self._uncounted.append((it, name))
             return
-        if isinstance(it, torch.nn.Module):
+        if is_a(it, torch.nn.Module):
             for label, tensor in (*it.named_parameters(recurse=False), *it.named_buffers(recurse=False)):
                 if id(tensor) not in self._seen:  # written through .data, a tensor's version stays
                     self._seen.add(id(tensor))
                     self._tensor(tensor, label)
             self._buffers(it)
             todo.extend((m, n) for n, m in it.named_children())
-        elif isinstance(it, tuple):
+        elif is_a(it, tuple):
             todo.extend((v, name) for v in it)
-        elif isinstance(it, types.FunctionType):
+        elif is_a(it, types.FunctionType):
             self._function(it, name, todo)
-        elif isinstance(it, types.MethodType):
+        elif is_a(it, types.MethodType):
             if channels.is_old_way_in(it):
                 self.one_way.append(name)
             todo.append((it.__self__, name))
-        elif isinstance(it, CONTAINERS) and (kind.__module__ in ("builtins", "collections") or is_users_class(kind)):
+        elif is_a(it, CONTAINERS) and (kind.__module__ in ("builtins", "collections") or is_users_class(kind)):
             self._container(it, name, todo)
         is_users = is_users_class(kind)
-        state = getattr(it, "__dict__", None)
-        if isinstance(state, dict) and (is_users or isinstance(it, copies.BAGS)):
-            left = OF_MODULES if isinstance(it, torch.nn.Module) else ()
+        try:
+            state = getattr(it, "__dict__", None)
+        except Exception:  # of the program's code, or what it stands in for is gone (weakref.proxy)
+            state = None
+        if is_a(state, dict) and (is_users or is_a(it, copies.BAGS)):
+            left = OF_MODULES if is_a(it, torch.nn.Module) else ()
             own = {k: v for k, v in state.items() if k not in left}
             self._copies.append(lambda: _attributes(state, own, left))
             self._figures.append((copies.OfDict(state), own))
@@ -166,7 +170,7 @@ class Ledger:
     def _buffers(self, module):
         """A forward may bind another tensor to a buffer's name instead of writing it."""
         state = module.__dict__.get("_buffers")
-        if isinstance(state, dict) and (own := dict(state)):  # a scripted module's is none
+        if is_a(state, dict) and (own := dict(state)):  # a scripted module's is none
             self._copies.append(lambda: _update(state, own))
             self._bound.add(type(module).__name__, copies.OfDict(state), own)
 
@@ -180,7 +184,7 @@ class Ledger:
             todo.extend((v, k) for k, v in values.items())
 
     def _class_or_module(self, it, todo):
-        if isinstance(it, types.ModuleType):
+        if is_a(it, types.ModuleType):
             if copies.is_of_program(it.__dict__.get("__file__")):
                 self._globals(it.__dict__, todo)
         elif copies.is_programs_class(it):
@@ -203,22 +207,22 @@ class Ledger:
 
     def _container(self, it, name, todo):
         self._elements += base_of(it).__len__(it)
-        if isinstance(it, dict):
+        if is_a(it, dict):
             copy: Any = dict(dict.items(it))
             self._copies.append(lambda: _dictionary(it, copy))
             self._figures.append((copies.OfDict(it), copy))
             self._bound.add(name, copies.OfDict(it), copy)
             todo.extend((v, str(k)) for k, v in copy.items())
-        elif isinstance(it, bytearray):
+        elif is_a(it, bytearray):
             copy = bytes(it)
             self._copies.append(lambda: _sequence(it, copy))
-        elif isinstance(it, set):
+        elif is_a(it, set):
             copy = set(set.__iter__(it))
             self._copies.append(lambda: set.__ne__(it, copy) and (set.clear(it), set.update(it, copy)))
         else:
             copy = list(base_of(it).__iter__(it))
             self._copies.append(lambda: _sequence(it, copy))
-            if isinstance(it, list):
+            if is_a(it, list):
                 self._lists.append((it, copy))
             todo.extend((v, name) for v in copy)
 
@@ -227,7 +231,7 @@ class Ledger:
             content = cell.cell_contents
         except ValueError:  # empty
             return
-        if isinstance(content, (*PLAIN, type, types.ModuleType)) and id(cell) not in self._seen:
+        if is_a(content, (*PLAIN, type, types.ModuleType)) and id(cell) not in self._seen:
             self._seen.add(id(cell))
             self._copies.append(lambda: setattr(cell, "cell_contents", content))
         todo.append((content, name))
@@ -358,7 +362,7 @@ def _attributes(state, own, left):
 def base_of(it):
     """The builtin container that it is made of: a subclass may do anything in its own methods, such as loading
     modules."""
-    return next(b for b in (collections.OrderedDict, *CONTAINERS) if isinstance(it, b))
+    return next(b for b in (collections.OrderedDict, *CONTAINERS) if is_a(it, b))
 
 
 def _dictionary(it, copy):

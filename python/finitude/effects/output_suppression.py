@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -68,21 +69,26 @@ class Quiet:
         self.swapped, self._methods, self._streams = [], Patches(), []
         HELD.append(self)
         flush()
-        try:
-            sink = os.open(os.devnull, os.O_WRONLY)
-            for fd in (1, 2):
-                self.swapped.append((fd, os.dup(fd), os.get_inheritable(fd)))
-                os.dup2(sink, fd)
-            os.close(sink)
-        except OSError:
-            self.end()
+        for fd in (1, 2):
+            with contextlib.suppress(OSError):  # it is closed, or no descriptor is left
+                self._swap(fd)
+        quiet = [fd for fd, *_ in self.swapped]
         for name, number in (("stdout", 1), ("stderr", 2)):
             stream = getattr(sys, name, None)
-            if stream is not None and not _is_descriptor(stream, number):  # a notebook's, or one of the script's own
+            # A notebook's, one of the script's own, or one that still leads where it led.
+            if stream is not None and not (number in quiet and _is_descriptor(stream, number)):
                 self._mute_stream(name, stream)
         for find in MUTED:
             if (found := find()) is not None:
                 self._mute(*found)
+
+    def _swap(self, fd):
+        sink = os.open(os.devnull, os.O_WRONLY)
+        try:
+            self.swapped.append((fd, os.dup(fd), os.get_inheritable(fd)))
+            os.dup2(sink, fd)
+        finally:
+            os.close(sink)
 
     def _mute_stream(self, name, stream):
         try:

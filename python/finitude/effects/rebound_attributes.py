@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..program.optimizer_members import has_memory
 
 TYPE_CHECKING = False
@@ -24,7 +25,7 @@ MAX_KEPT = 16 << 20  # bytes of what a step has left, held for the next
 def _parts(value):
     """(number, tensor) of a tensor, or of a tuple or list of some: a hidden state has several."""
     parts = value if type(value) in (tuple, list) else (value,)
-    return [(i, v) for i, v in enumerate(parts[:64]) if isinstance(v, torch.Tensor)]
+    return [(i, v) for i, v in enumerate(parts[:64]) if is_a(v, torch.Tensor)]
 
 
 def _is_bad(tensor):

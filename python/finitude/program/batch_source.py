@@ -8,6 +8,7 @@ import torch
 
 from .. import _native
 from ..base import sources
+from ..base.kinds import is_a
 from . import optimizer_members
 
 TYPE_CHECKING = False
@@ -43,7 +44,7 @@ def iterates_data() -> bool:
             sources = call.args
         names = optimizer_members.names_of(frame)
         values = [names.get(s.id) for s in sources if isinstance(s, ast.Name)]
-        return len(values) == len(sources) > 0 and all(isinstance(v, (list, tuple, torch.Tensor)) for v in values)
+        return len(values) == len(sources) > 0 and all(is_a(v, (list, tuple, torch.Tensor)) for v in values)
     return False
 
 

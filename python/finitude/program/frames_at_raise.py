@@ -16,6 +16,7 @@ import torch
 
 from .. import _native
 from ..base import sources
+from ..base.kinds import is_a
 from ..errors import NonFiniteError
 from . import optimizer_members, statements
 from .tensor_stats import count_text
@@ -75,7 +76,7 @@ class Seen:
 
     @property
     def is_tensor(self) -> bool:
-        return isinstance(self.value, torch.Tensor)
+        return is_a(self.value, torch.Tensor)
 
     def made_at(self) -> int:
         """The line that set its name last, in the same function; 0: not known."""
@@ -150,7 +151,7 @@ def chain(error: BaseException | None) -> list[BaseException]:
     while (
         error is not None
         and len(found) < _MOST_LINKS
-        and not isinstance(error, NonFiniteError)
+        and not is_a(error, NonFiniteError)
         and not any(error is e for e in found)
     ):
         found.append(error)
@@ -190,15 +191,15 @@ def _place_in_program(found, at, budget):
 def _is_of_arguments(error):
     """May it be about the values of what it was given?"""
     try:
-        return isinstance(error, (ValueError, ArithmeticError)) and not _OF_SHAPES.search(str(error))
+        return is_a(error, (ValueError, ArithmeticError)) and not _OF_SHAPES.search(str(error))
     except Exception:
         return False
 
 
 def _speaks(error, words):
-    if isinstance(error, FloatingPointError) or words is _MAY_BE_OF_VALUES and type(error).__name__ in _NAMED_SO:
+    if is_a(error, FloatingPointError) or words is _MAY_BE_OF_VALUES and type(error).__name__ in _NAMED_SO:
         return True
-    if isinstance(error, _NEVER_OF_VALUES) or words is _MAY_BE_OF_VALUES and not isinstance(error, _OF_NUMBERS):
+    if is_a(error, _NEVER_OF_VALUES) or words is _MAY_BE_OF_VALUES and not is_a(error, _OF_NUMBERS):
         return False
     try:
         return words.search(str(error)) is not None
@@ -241,9 +242,9 @@ class _Budget:
     def _look_at_array(self, value):
         numpy: Any = sys.modules.get("numpy")
         kinds: Any = getattr(numpy, "ndarray", None), getattr(numpy, "floating", None)
-        if None in kinds or not isinstance(value, kinds) or value.dtype.kind not in "fc" or value.nbytes > self.bytes:
+        if None in kinds or not is_a(value, kinds) or value.dtype.kind not in "fc" or value.nbytes > self.bytes:
             return ""
-        if isinstance(value, kinds[1]):
+        if is_a(value, kinds[1]):
             return "NaN" if value != value else ""
         self.bytes -= value.nbytes
         nan = int(numpy.isnan(value).sum())
@@ -260,7 +261,7 @@ def number(value: Any) -> float | None:
             is_one = value.dim() == 0 and value.device.type == "cpu" and not value.is_complex()
             return float(value.detach()) if is_one else None
         numpy: Any = sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, (numpy.floating, numpy.integer)):
+        if numpy is not None and is_a(value, (numpy.floating, numpy.integer)):
             return float(value)
     except Exception:  # too large for a float, or no values
         return None
@@ -277,17 +278,17 @@ def _is_mask(s):
 def _parts(value, depth=0):
     """(what to append to its name, the tensor, array or number) of a value and of what containers and
     plain objects hold."""
-    if isinstance(value, (torch.Tensor, float)) or type(value).__module__ == "numpy":
+    if is_a(value, (torch.Tensor, float)) or type(value).__module__ == "numpy":
         yield "", value
         return
-    if depth == 2 or isinstance(value, (str, bytes, torch.nn.Module, torch.optim.Optimizer, type)):
+    if depth == 2 or is_a(value, (str, bytes, torch.nn.Module, torch.optim.Optimizer, type)):
         return
-    if isinstance(value, dict):
+    if is_a(value, dict):
         items = [
             (f"[{key!r}]" if type(key) in (str, int) else "[...]", v) for key, v in list(dict.items(value))[:MOST_PARTS]
         ]
-    elif isinstance(value, (list, tuple)):
-        iterate: Any = list.__iter__ if isinstance(value, list) else tuple.__iter__
+    elif is_a(value, (list, tuple)):
+        iterate: Any = list.__iter__ if is_a(value, list) else tuple.__iter__
         items = [(f"[{i}]", v) for i, v in zip(range(MOST_PARTS), iterate(value))]
     elif optimizer_members.is_users_class(type(value)):
         try:
@@ -350,7 +351,7 @@ def _named(frame, line, budget):
 def _is_odd(value):
     """Holds it NaN or +Inf?"""
     try:
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             s = _native.statistics(value.detach())
             return s is not None and bool(s["nan"] or s["pos_inf"])
         return bool((value != value).any()) or bool((value == float("inf")).any())

@@ -11,6 +11,7 @@ import types
 import torch
 
 from ..base._places import is_library
+from ..base.kinds import is_a
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ def _parts(holder: Any) -> Iterator[tuple[str, Any, bool]]:
         of = _owner(holder)
         for key, value in list(holder.items()):
             if of is None:
-                yield f"[{key!r}]" if isinstance(key, (str, int)) else "[...]", value, False
-            elif isinstance(key, str):
+                yield f"[{key!r}]" if is_a(key, (str, int)) else "[...]", value, False
+            elif is_a(key, str):
                 yield of + key, value, True
     elif kind is dict and (of := _owner(holder)) == "":  # the variables of a large module
-        yield from ((key, value, True) for key, value in list(holder.items()) if isinstance(key, str))
+        yield from ((key, value, True) for key, value in list(holder.items()) if is_a(key, str))
     elif kind in (list, tuple) and len(holder) <= MOST:
         yield from ((f"[{i}]", value, False) for i, value in enumerate(holder))
     elif _is_of_program(kind):
@@ -100,7 +101,7 @@ def _owner(names):
     """What goes before the keys of a dict: "" of the variables of a module, "Trainer." of an object's attributes, None
     of any other."""
     name = names.get("__name__")
-    module = sys.modules.get(name) if isinstance(name, str) else None
+    module = sys.modules.get(name) if is_a(name, str) else None
     if module is not None and getattr(module, "__dict__", None) is names:
         return ""
     for one in gc.get_referrers(names):

@@ -13,6 +13,7 @@ from torch.nn.modules import module as torch_module
 from .. import _native
 from ..base import compat
 from ..base.dump_plan import Scope
+from ..base.kinds import is_a
 from ..base.plain_json import number
 from . import optimizer_members, sharding
 from .state_format import DTYPES, content
@@ -214,11 +215,11 @@ def checksum(tensor: Tensor) -> str:
 
 def _named(value: Any, name: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Tensor]]:
     """The tensors of arguments or results, by their place."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         yield name, value
-    elif depth and isinstance(value, dict):
+    elif depth and is_a(value, dict):
         for key, item in value.items():
             yield from _named(item, f"{name}.{key}", depth - 1)
-    elif depth and isinstance(value, (list, tuple)):
+    elif depth and is_a(value, (list, tuple)):
         for i, item in enumerate(value):
             yield from _named(item, name if len(value) == 1 else f"{name}.{i}", depth - 1)

@@ -17,6 +17,7 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
+from ..base.kinds import is_a
 from ..base.unseen import unseen
 from . import holders
 
@@ -146,8 +147,8 @@ def held_by_modules() -> Iterator[tuple[str, str, Tensor]]:
     for module in instances(torch.nn.Module):
         for held in ("_parameters", "_buffers"):
             tensors = module.__dict__.get(held)
-            for name, tensor in list(tensors.items()) if isinstance(tensors, dict) else ():
-                if isinstance(tensor, torch.Tensor):
+            for name, tensor in list(tensors.items()) if is_a(tensors, dict) else ():
+                if is_a(tensor, torch.Tensor):
                     yield held, f"{type(module).__name__}.{name}", tensor
 
 
@@ -172,7 +173,7 @@ def named_memory(optimizer: Optimizer) -> Iterator[tuple[str, str, Tensor]]:
         yield "parameter", name, p
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
         for key, value in (state or {}).items():
-            if isinstance(value, torch.Tensor):
+            if is_a(value, torch.Tensor):
                 yield "state", f"{name}.{key}", value
     for name, buffer in buffers(optimizer):
         yield "buffer", name, buffer
@@ -231,7 +232,7 @@ def nodes_of(roots: Iterable[Any]) -> Iterator[Node]:
     todo: list[Any] = []
     seen = set()
     for root in roots:
-        if isinstance(root, torch.Tensor) and root.grad_fn is not None:
+        if is_a(root, torch.Tensor) and root.grad_fn is not None:
             todo.append(root.grad_fn)
     while todo:
         node = todo.pop()
@@ -297,7 +298,9 @@ def device_generators(optimizer: Optimizer) -> list[Generator]:
         id(value): value
         for frame in user_frames()
         for value in list(frame.f_globals.values())
-        if isinstance(value, torch.Generator) and value.device.type != "cpu" and not any(value is g for g in usual)
+        if issubclass(type(value), torch.Generator)
+        and value.device.type != "cpu"
+        and not any(value is g for g in usual)
     }
     return usual + list(own.values())
 

@@ -9,6 +9,7 @@ import torch
 from torch.utils.weak import TensorWeakRef
 
 from .. import _native
+from ..base.kinds import is_a
 from . import optimizer_members
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ def _version(tensor):
 def _tensors(value):
     """The value, or what a tuple, list or dict holds: a hidden state has several parts."""
     parts = value.values() if type(value) is dict else value if type(value) in (tuple, list) else (value,)
-    return [v for v in list(parts)[:64] if isinstance(v, torch.Tensor)]
+    return [v for v in list(parts)[:64] if is_a(v, torch.Tensor)]
 
 
 def _is_small_data(tensor):

@@ -18,6 +18,7 @@ import torch
 
 from .. import _native
 from ..base._places import is_library
+from ..base.kinds import is_a
 from . import optimizer_members
 
 TYPE_CHECKING = False
@@ -49,11 +50,11 @@ def watch(known: list[Any], optimizer: Optimizer | None = None) -> list[Any]:
         if inside and inside == before:
             return known  # each parameter has one: there are hundreds, and what the program reaches is the same
     found = _reached()
-    own = {id(it): it for it in found if isinstance(it, torch.Generator)}
+    own = {id(it): it for it in found if is_a(it, torch.Generator)}
     first = {id(it): it for it in known if id(it) in own}  # a capsule has them in the order in which they were met
     known = list({**first, **own}.values())
     _native.watch_generators(known)
-    streams = [(it, where, isinstance(it, random.Random)) for it in found if (where := regions(it)) is not None]
+    streams = [(it, where, is_a(it, random.Random)) for it in found if (where := regions(it)) is not None]
     _native.watch_streams((_global() + streams)[:MOST])
     return known
 
@@ -76,9 +77,9 @@ def sums() -> list[int | str]:
 
 
 def _sum(it):
-    if isinstance(it, torch.Generator):
+    if is_a(it, torch.Generator):
         return _native.checksum(it.get_state()) if it.device.type == "cpu" else it.get_state().tolist()
-    if isinstance(it, random.Random):
+    if is_a(it, random.Random):
         return hash(it.getstate())
     state = it.bit_generator.state if hasattr(it, "bit_generator") else it.get_state(legacy=False)
     return repr({key: value.tolist() if hasattr(value, "tolist") else value for key, value in _flat(state)})
@@ -86,7 +87,7 @@ def _sum(it):
 
 def _flat(state, prefix=""):
     for key, value in state.items():
-        if isinstance(value, dict):
+        if is_a(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
@@ -151,11 +152,11 @@ def _inside(it):
     ) is not None:  # a subclass may do anything in its own methods
         values = dict.values if base is dict else base.__iter__
         inner = list(values(it)) if base.__len__(it) <= MOST_ELEMENTS else []
-    elif isinstance(it, types.FunctionType):
+    elif is_a(it, types.FunctionType):
         inner = [c.cell_contents for c in it.__closure__ or () if _is_full(c)] + list(it.__defaults__ or ())
-    elif isinstance(it, types.MethodType):
+    elif is_a(it, types.MethodType):
         return [it.__self__]
-    elif isinstance(it, types.GeneratorType):
+    elif is_a(it, types.GeneratorType):
         frame = it.gi_frame
         # One that runs is a frame around us; what a library's draws from is between it and the program.
         if frame is None or it.gi_running or is_library(frame.f_code.co_filename):
@@ -166,7 +167,7 @@ def _inside(it):
         return optimizer_members.referents(it) if hasattr(kind, "__next__") or kind.__name__ == "partial" else []
     else:
         inner = []
-    if kind.__module__.startswith(LOADING) or isinstance(it, torch.nn.Module) or optimizer_members.is_users_class(kind):
+    if kind.__module__.startswith(LOADING) or is_a(it, torch.nn.Module) or optimizer_members.is_users_class(kind):
         inner += optimizer_members.held_by(it)
     return inner
 
@@ -184,14 +185,14 @@ def _is_full(cell):
 def regions(it):
     """((address, bytes), ...) of its state, or None where that is not known or did not pass the trial."""
     try:
-        if isinstance(it, random.Random):
+        if is_a(it, random.Random):
             # struct RandomObject of CPython: int index, uint32 state[624], behind the object's header
             return (
                 ((id(it) + object.__basicsize__, 625 * 4),)
                 if _goes_back(random.Random, lambda: random.Random(5))
                 else None
             )
-        if isinstance(it, torch.Generator):
+        if is_a(it, torch.Generator):
             return None
         bits = it._bit_generator if hasattr(it, "_bit_generator") else it.bit_generator
         if type(bits).__module__ not in _NUMPY or not _goes_back(type(bits), lambda: type(bits)(5)):
@@ -221,7 +222,7 @@ def _goes_back(kind, make):
     if kind not in _tried:
         _tried[kind] = False
         it = make()
-        if isinstance(it, random.Random):
+        if is_a(it, random.Random):
             where, draw = (id(it) + object.__basicsize__, 625 * 4), lambda: [it.random() for _ in range(700)]
         else:
             from numpy.random import Generator

@@ -8,6 +8,7 @@ import torch
 from torch.utils.weak import TensorWeakRef
 
 from .. import _native
+from ..base.kinds import is_a
 from ..base.plain_json import number
 from ..errors import raised_from_ours
 from . import anomaly, frames_at_raise, optimizer_members
@@ -109,7 +110,7 @@ def _stepping(frames):
             if code.co_name == "step" and code.co_argcount
             else None
         )
-        if isinstance(mine, torch.optim.Optimizer) and _native.is_registered(mine):
+        if is_a(mine, torch.optim.Optimizer) and _native.is_registered(mine):
             return mine
     return None
 
@@ -200,7 +201,7 @@ class BadWindows:
                 continue
             for name, value in optimizer_members.names_of(frame).items():
                 if (
-                    isinstance(value, torch.Tensor)
+                    is_a(value, torch.Tensor)
                     and value.grad_fn is not None
                     and value.numel() == 1
                     and not _native.is_finite(value)

@@ -11,6 +11,7 @@ import math
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from . import sharding
 
 TYPE_CHECKING = False
@@ -120,20 +121,20 @@ def content(tensor: Tensor) -> bytes:
 
 def plain_value(value: Any) -> bool | int | float | str | None:
     """Numbers and texts as JSON has them; None for others."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         value = value.item() if value.numel() == 1 else None
-    if isinstance(value, float) and not math.isfinite(value):
+    if is_a(value, float) and not math.isfinite(value):
         return None
-    return value if isinstance(value, (bool, int, float, str)) else None
+    return value if is_a(value, (bool, int, float, str)) else None
 
 
 def _scalar(value):
     """The same of one number or text, or None. JSON has no NaN."""
-    if isinstance(value, float) and not math.isfinite(value):
+    if is_a(value, float) and not math.isfinite(value):
         return {"float": str(float(value))}
     return (
         {"value": value}
-        if value is None or isinstance(value, (bool, int, float, str)) and len(str(value)) <= MAX_TEXT
+        if value is None or is_a(value, (bool, int, float, str)) and len(str(value)) <= MAX_TEXT
         else None
     )
 
@@ -145,7 +146,7 @@ class NotKept(Exception):
 def whole(value: Any, name: str, tensors: Tensors | None, depth: int = 0) -> dict[str, Any]:
     """The form of a value that is made again from it alone, without one to be like: tensor, list, tuple, dict, value,
     float. All of it or nothing: may raise NotKept. tensors: None where it is to have none."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         if tensors is not None and (key := tensors.add(name, value)):
             return {"tensor": key}
     elif type(value) in (list, tuple) and depth < MAX_DEPTH and len(value) <= MAX_ITEMS:
@@ -165,7 +166,7 @@ def whole(value: Any, name: str, tensors: Tensors | None, depth: int = 0) -> dic
 def tree(value: Any, name: str, tensors: Tensors, depth: int = 0) -> dict[str, Any]:
     """The form of a batch. A dict of one key, which says what it is: tensor, array, list, dict, object, value,
     other."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         key = tensors.add(name, value)
         return {"tensor": key} if key else {"other": type(value).__name__}
     if (plain := _scalar(value)) is not None:
@@ -177,18 +178,18 @@ def tree(value: Any, name: str, tensors: Tensors, depth: int = 0) -> dict[str, A
             key = None
         return {"array": key} if key else {"other": type(value).__name__}
     if depth < MAX_DEPTH:
-        if isinstance(value, (tuple, list)) and len(value) <= MAX_ITEMS:
+        if is_a(value, (tuple, list)) and len(value) <= MAX_ITEMS:
             return {"list": [tree(item, f"{name}.{i}", tensors, depth + 1) for i, item in enumerate(value)]}
-        if isinstance(value, collections.abc.Mapping) and len(value) <= MAX_ITEMS:
+        if is_a(value, collections.abc.Mapping) and len(value) <= MAX_ITEMS:
             return {
                 "dict": [
-                    [key if isinstance(key, (str, int)) else str(key), tree(item, f"{name}.{key}", tensors, depth + 1)]
+                    [key if is_a(key, (str, int)) else str(key), tree(item, f"{name}.{key}", tensors, depth + 1)]
                     for key, item in value.items()
                 ]
             }
         if (
-            isinstance(getattr(value, "__dict__", None), dict)
-            and not isinstance(value, (type, torch.nn.Module))
+            is_a(getattr(value, "__dict__", None), dict)
+            and not is_a(value, (type, torch.nn.Module))
             and not callable(value)
         ):
             return {

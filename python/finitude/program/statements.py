@@ -8,6 +8,7 @@ import functools
 import re
 
 from ..base import sources
+from ..base.kinds import is_a
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -227,9 +228,9 @@ def resolved(node: Any, names: Mapping[str, Any]) -> tuple[Any, Any]:
         found = next((d for d in inner if isinstance(d, dict) and node.attr in d), None)
         return (found[node.attr], node) if found is not None else (value, followed)
     key = node.slice.value
-    if isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__ and key in value:
+    if is_a(value, dict) and type(value).__getitem__ is dict.__getitem__ and key in value:
         return dict.__getitem__(value, key), node
-    if isinstance(value, (list, tuple)) and type(key) is int and -len(value) <= key < len(value):
-        base: Any = list if isinstance(value, list) else tuple
+    if is_a(value, (list, tuple)) and type(key) is int and -len(value) <= key < len(value):
+        base: Any = list if is_a(value, list) else tuple
         return base.__getitem__(value, key), node
     return value, followed

@@ -12,6 +12,8 @@ import weakref
 import torch
 
 from .. import _native
+from ..base import secrets
+from ..base.kinds import is_a
 from . import optimizer_members, sinks as sinks_of
 from .state_format import MAX_DEPTH, MAX_ITEMS, NotKept, Tensors, plain_value, tree, whole
 
@@ -65,7 +67,7 @@ class _Stepping:
         self.state = {}
         for p in optimizer_members.parameters(optimizer):
             held = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
-            self.state[p] = dict(held) if isinstance(held, collections.abc.Mapping) else {}
+            self.state[p] = dict(held) if is_a(held, collections.abc.Mapping) else {}
         self.in_hand = []  # at each of these steps, what the program had in its names then, by weak references
         self.hook = optimizer.register_step_post_hook(self._stepped)
 
@@ -108,7 +110,7 @@ def tensors_of(value: Any, depth: int = 0, seen: set[int] | None = None) -> Iter
             else value
             if issubclass(kind, (tuple, list))
             else vars(value).values()
-            if isinstance(getattr(value, "__dict__", None), dict)
+            if is_a(getattr(value, "__dict__", None), dict)
             else ()
         )
         for item in list(inner)[:MAX_ITEMS]:
@@ -151,7 +153,7 @@ def _given(units, parameters):
     own, found = {id(p) for p in parameters}, []
     for unit in units:
         for value in (*unit.args, *unit.kwargs.values()):
-            tensors = [] if isinstance(value, torch.nn.Module) else list(tensors_of(value))
+            tensors = [] if is_a(value, torch.nn.Module) else list(tensors_of(value))
             if any(_native.tape_reads(t) for t in tensors) and not any(id(t) in own for t in tensors):
                 iterator, indices, before, _ = _native.batch_origin(value) or (None,) * 4
                 found.append((0, value, indices, unit.generators, (iterator, before)))
@@ -163,9 +165,7 @@ def _named():
     """The same of the batch that is in a name of the program's, or of the generator that a loop draws from: of a
     loader that is asked ahead it was fetched in the window before."""
     drawn = [
-        it.gi_frame
-        for it in _native.running_iterators()
-        if isinstance(it, types.GeneratorType) and it.gi_frame is not None
+        it.gi_frame for it in _native.running_iterators() if is_a(it, types.GeneratorType) and it.gi_frame is not None
     ]
     for frame in [*optimizer_members.user_frames(), *drawn]:
         for value in optimizer_members.names_of(frame).values():
@@ -181,7 +181,7 @@ def _named():
 
 def _option(value):
     """Of a parameter group; tuples (betas) as lists. None: no number, text or list of them."""
-    if isinstance(value, (tuple, list)):
+    if is_a(value, (tuple, list)):
         items = [plain_value(item) for item in value[:MAX_DEPTH]]
         return items if len(value) == len(items) and None not in items else None
     return plain_value(value)
@@ -218,7 +218,7 @@ def _began(other, optimizer, about, prefix, owned, tensors):
         for name, p in zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)):
             parameters[name] = then("frozen", name, p, about["parameters"][name])
             for key, value in other.state[p].items():
-                if isinstance(value, torch.Tensor):
+                if is_a(value, torch.Tensor):
                     state.setdefault(name, {})[str(key)] = then(
                         "state", f"{name}.{key}", value, about["state"].get(name, {}).get(str(key))
                     )
@@ -246,7 +246,7 @@ def _optimizer(optimizer, mine, tensors):
     parameters, state, scalars, trees, not_kept, gradients = {}, {}, {}, {}, [], []
 
     def keep(name, key, value):
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             state.setdefault(name, {})[key] = tensors.add(f"{prefix}state.{name}.{key}", value)
         elif (plain := plain_value(value)) is not None:
             scalars.setdefault(name, {})[key] = plain
@@ -261,7 +261,7 @@ def _optimizer(optimizer, mine, tensors):
         if p.grad is not None:
             gradients.append(name)
         held = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
-        for key, value in held.items() if isinstance(held, collections.abc.Mapping) else ():
+        for key, value in held.items() if is_a(held, collections.abc.Mapping) else ():
             keep(name, str(key), value)
     buffers = {name: tensors.add(f"{prefix}buffer.{name}", b) for name, b in optimizer_members.buffers(optimizer)}
     window = _native.window(optimizer)
@@ -327,9 +327,7 @@ class Begun:
         known = found or _named()  # as what it is, not as what another program is given in its place
         self.sources = [(iterator, batch, samples, before) for _, batch, samples, _, (iterator, before) in known]
         # A loader that gives one sample at a time has one index.
-        self.samples = [
-            [s] if isinstance(s, int) else list(s) if isinstance(s, tuple) else None for _, _, s, _, _ in known
-        ]
+        self.samples = [[s] if is_a(s, int) else list(s) if is_a(s, tuple) else None for _, _, s, _, _ in known]
         optimizers = [optimizer, *(o for o in sinks_of.watched_optimizers() if o is not optimizer)]
         described = [_optimizer(o, o is optimizer, self.tensors) for o in optimizers]
         _add_other_steps(optimizer, [*zip(optimizers, described)][1:], found[0][1] if found else None, self.tensors)
@@ -393,7 +391,7 @@ def sample_counts() -> list[int]:
     """How many samples each batch of the step that has just been recorded is of; empty where its loader did not report
     all."""
     samples = [] if _begun is None or _begun.is_taken else _begun.samples
-    lengths = [len(indices) for indices in samples if isinstance(indices, list)]
+    lengths = [len(indices) for indices in samples if is_a(indices, list)]
     return lengths if len(lengths) == len(samples) else []
 
 

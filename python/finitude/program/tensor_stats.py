@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..base.plain_json import number
 
 TYPE_CHECKING = False
@@ -50,11 +51,11 @@ def listed(name: str, tensor: Tensor) -> list[Statistics]:
 
 def tensors_in(value: Any, depth: int) -> Iterator[Tensor]:
     """Those of tuples, lists and the values of dictionaries, that many containers deep."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         yield value
-    elif isinstance(value, dict) and depth:
+    elif is_a(value, dict) and depth:
         for item in value.values():
             yield from tensors_in(item, depth - 1)
-    elif isinstance(value, (list, tuple)) and depth:
+    elif is_a(value, (list, tuple)) and depth:
         for item in value:
             yield from tensors_in(item, depth - 1)

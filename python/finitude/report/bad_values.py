@@ -7,6 +7,8 @@ import math
 
 import torch
 
+from ..base.kinds import is_a
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -53,13 +55,13 @@ class Look:
             return False
 
     def _is_bad(self, value: Any, depth: int) -> bool:
-        if isinstance(value, (bool, int, str, bytes, type(None))):
+        if is_a(value, (bool, int, str, bytes, type(None))):
             return False
-        if isinstance(value, float):
+        if is_a(value, float):
             return self._number(value)
         if self.effort > MAX_VALUES:
             return False
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             return self._tensor(value)
         return (
             any(self.is_bad(v, depth + 1) for _, v in parts(value))
@@ -82,12 +84,12 @@ def as_array(value: Any) -> Any:
 
 def parts(value: Any) -> list[tuple[Any, Any]]:
     """[(key, part)] of a list, tuple, dict, table or plain record."""
-    if isinstance(value, dict):
+    if is_a(value, dict):
         return list(value.items())[:MAX_ITEMS]
-    if isinstance(value, (list, tuple)):
+    if is_a(value, (list, tuple)):
         return list(enumerate(value[:MAX_ITEMS]))
     if type(value).__module__.partition(".")[0] in ("pandas", "polars") and hasattr(value, "columns"):
         return [(name, value[name]) for name in list(value.columns)[:MAX_ITEMS]]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(value) and not is_a(value, type):
         return list(vars(value).items())[:MAX_ITEMS]
     return []

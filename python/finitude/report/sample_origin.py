@@ -12,6 +12,8 @@ import os
 import torch
 
 from .. import _native
+from ..base import working_folder
+from ..base.kinds import is_a
 from . import bad_values, value_tracer
 from .row_order import MAX_SAMPLES, Aside, dimension, leaves, positions, taken
 
@@ -133,10 +135,10 @@ def _bad_place(value, look, path=""):
     """Where in a value it is bad, as one would write it: ['image'][3]; labels of a table's columns, at most a few of
     many."""
     array = bad_values.as_array(value)
-    if isinstance(value, torch.Tensor) or array is not None:
+    if is_a(value, torch.Tensor) or array is not None:
         numbers = (
             value.detach().cpu().clone().numpy()  # numpy() of its own memory would forbid to resize it
-            if isinstance(value, torch.Tensor) and value.dtype is not torch.bfloat16
+            if is_a(value, torch.Tensor) and value.dtype is not torch.bfloat16
             else array
         )
         if numbers is None or numbers.dtype.kind not in "fc" or numbers.ndim == 0:
@@ -188,7 +190,7 @@ def _said(search, look, indices, guilty):
         origin["how"] = "stored" if search.trace.complete and search.trace.count == 0 else "unknown"
         origin["text"] = f"{who} is {what} as the data set {'stores' if origin['how'] == 'stored' else 'gives'} it{of}"
     elif place.how == "stored":
-        origin["how"], inner = "stored", "" if isinstance(place.value, str) else _bad_place(place.value, look)
+        origin["how"], inner = "stored", "" if is_a(place.value, str) else _bad_place(place.value, look)
         origin["field"] = place.held_in + inner
         origin["text"] = f"{who} is {what} as it is stored: {place.held_in + inner}, read at {at}"
     elif place.how == "read":
@@ -226,7 +228,7 @@ def _look_for(birth, source):
         dataset is None
         or indices is None
         or found is None
-        or isinstance(dataset, torch.utils.data.IterableDataset)
+        or is_a(dataset, torch.utils.data.IterableDataset)
         or not hasattr(type(dataset), "__getitem__")
     ):
         return None

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..base import sources
 from ..base._places import is_library
+from ..base.kinds import is_a
 from ..base.sources import NUMERIC
 from .bad_values import MAX_VALUES, Look, as_array, parts
 
@@ -337,15 +338,15 @@ def _value(node, frame, plain=_PLAIN):
 
 
 def _holds_numbers(value):
-    if isinstance(value, (float, torch.Tensor)) or as_array(value) is not None:
+    if is_a(value, (float, torch.Tensor)) or as_array(value) is not None:
         return True
-    return any(isinstance(v, (float, torch.Tensor)) or as_array(v) is not None for _, v in parts(value))
+    return any(is_a(v, (float, torch.Tensor)) or as_array(v) is not None for _, v in parts(value))
 
 
 def _is_bad_text(value, look):
     """A number as text, as a table holds it that was read without a type."""
     try:
-        return isinstance(value, str) and look.is_bad(float(value))
+        return is_a(value, str) and look.is_bad(float(value))
     except ValueError:
         return False
 
