@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 import helpers
+from finitude.base import config
 
 LEAVES = """
 import atexit, os, shutil, tempfile
@@ -33,3 +34,32 @@ def test_reports_and_capsules_are_written_to_start_directory(tmp_path):
 def test_paths_of_the_environment_too(tmp_path):
     got = helpers.training(tmp_path, LEAVES, "--on-alarm", "skip", env={"FINITUDE_RUNS": "there"})
     assert got.the_alarm() and list((tmp_path / "there").glob("*/report.json")), got.text()
+
+
+REMOVED = """
+import os, tempfile
+gone = tempfile.mkdtemp()
+os.chdir(gone)
+os.rmdir(gone)
+for i, x in enumerate(batches):
+    opt.zero_grad()
+    loss_of(x * (INF if i == {bad} else 1)).backward()
+    opt.step()
+print("ended", finite())
+"""
+
+
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_working_directory_that_is_removed_costs_nothing(tmp_path, bad):
+    got = helpers.training(tmp_path, REMOVED.format(bad=bad), "--on-alarm", "skip")
+    assert (got.code, got.out) == (0, "ended True\n") and not got.report["failures"], got.text()
+    assert len(got.alarms) == (bad > 0) and "6 steps watched" in got.err and "report.json" in got.err, got.text()
+
+
+def test_start_in_removed_directory_is_usage_error(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(config.UsageError, match="the working directory cannot be found"):
+        config.load({"runs": "kept"})

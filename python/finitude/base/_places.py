@@ -8,6 +8,7 @@ import sysconfig
 import torch
 
 from . import HOME
+from .working_folder import absolute
 
 _PACKAGE = HOME + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -25,7 +26,7 @@ def library_prefixes() -> list[str]:
 def is_library(filename: str) -> bool:
     if filename.startswith("<"):
         return True
-    filename = os.path.abspath(filename)
+    filename = absolute(filename)
     if filename.endswith("-packages/typing_extensions.py"):
         return True  # deprecated() there wraps functions of torch
     if filename.startswith(_PACKAGE) or filename.startswith(_TORCH):

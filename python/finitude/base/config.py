@@ -9,6 +9,8 @@ import os
 import re
 import shlex
 
+from . import working_folder
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -224,11 +226,19 @@ def _ours(document):
     return ours if isinstance(ours, dict) else None
 
 
+def _absolute(path):
+    try:
+        return os.path.abspath(path)
+    except OSError as e:
+        raise UsageError(f"the working directory cannot be found: {e.strerror}") from None
+
+
 def _has_place(path):
     """Whether the folder of a file is there or may be made: below the working directory, or in one that exists. A
     longer path that leads nowhere is a slip of the pen more often than a wish."""
     folder = os.path.dirname(path)
-    below = os.path.commonpath([folder, os.getcwd()]) == os.getcwd()
+    cwd = working_folder.current()
+    below = bool(cwd) and os.path.commonpath([folder, cwd]) == cwd
     return below or os.path.exists(folder) or os.path.isdir(os.path.dirname(folder))
 
 
@@ -334,7 +344,7 @@ def load(
         "skip_rows",
     ):  # where they are: the program may change its directory
         if path := getattr(config, key):
-            setattr(config, key, os.path.abspath(path))
+            setattr(config, key, _absolute(path))
     if config.report and not _has_place(config.report):
         raise UsageError(
             f"--report {config.report}: there is no folder {os.path.dirname(os.path.dirname(config.report))}"

@@ -13,7 +13,7 @@ import time
 import torch
 
 from .. import _native
-from ..base import compat, git, plain_json, secrets, sources
+from ..base import compat, git, plain_json, secrets, sources, working_folder
 from ..base.plain_json import is_plain, safe
 from ..base.say import say
 from ..program import optimizer_members, ranks, step_start_state, torch_flags
@@ -334,7 +334,9 @@ def _about(alarm, report, redact):
         about["seeds"] = torch_flags.seeds()
         about["user"], about["host"] = _user(), platform.node()
         about["script"] = report.script or ""
-        about["git"] = git.head(os.path.dirname(os.path.abspath(about["script"])) if about["script"] else os.getcwd())
+        script = about["script"]
+        folder = os.path.dirname(working_folder.absolute(script)) if script else working_folder.current()
+        about["git"] = git.head(folder)
         about["environment"] = json.loads(_native.kept_environment())
     return safe(secrets.hidden(about))
 

@@ -22,6 +22,7 @@ import threading
 import weakref
 
 from .. import _native
+from ..base import working_folder
 from ..base.patches import Patches
 from ..base.robust import in_any_case
 from ..program import optimizer_members
@@ -219,7 +220,7 @@ class HeldFiles:
             self._written,
             self._end_swapped,
         )
-        twice = [*map(_relative, made), *twice]
+        twice = [*map(working_folder.relative, made), *twice]
         return [*sorted(set(twice)), *map(Done, self._outside.done)]
 
     def _end_opened(self):
@@ -232,7 +233,7 @@ class HeldFiles:
             _go_on_in(reference(), path)
 
     def _written(self):
-        twice = [_relative(path) for path, state in self._not_held.items() if _state(path) != state]
+        twice = [working_folder.relative(path) for path, state in self._not_held.items() if _state(path) != state]
         not_named = self._output_files | {instead for _, _, _, instead, _ in self.swapped}
         for (fd, *inode), state in _states().items():
             if tuple(inode) not in not_named and self._states.get((fd, *inode), state) != state:
@@ -303,15 +304,8 @@ def _go_on_in(file, path):
         pass
 
 
-def _relative(path):
-    try:
-        return os.path.relpath(path)
-    except ValueError:
-        return path
-
-
 def _name(fd):
     try:
-        return _relative(os.readlink(f"/proc/self/fd/{fd}"))
+        return working_folder.relative(os.readlink(f"/proc/self/fd/{fd}"))
     except OSError:
         return f"descriptor {fd}"

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from ..base import family, pages, say, secrets
+from ..base import family, pages, say, secrets, working_folder
 from ..capsules import step_manifest
 from ..report import merge
 from ..rerun import restart_ranks
@@ -147,7 +147,7 @@ class Run:
         is_well = document["outcome"] == "clean" and not document["failures"]
         # In a trial of `replay --with` the verdict is reported.
         if not os.environ.get(family.INJECT) and not (self.settings.quiet and is_well):
-            shown = [os.path.relpath(path) if path else "" for path in (places[0] if places else "", page)]
+            shown = [working_folder.relative(path) if path else "" for path in (places[0] if places else "", page)]
             say.say(merge.closing_line(document, *shown) + "\n")
 
     def _say_steps(self, members: list[Member]) -> None:
@@ -156,7 +156,7 @@ class Run:
         try:
             paths = [] if os.environ.get(family.INJECT) else step_manifest.write(self.directory, members)
             for path in paths[-1:]:
-                shown = os.path.relpath(path)
+                shown = working_folder.relative(path)
                 say.say(f"finitude: {step_manifest.one_line(shown, step_manifest.read(path))}\n")
         except Exception as e:
             say.say(f"finitude: warning: the capsules of the ranks are not listed: {type(e).__name__}: {e}\n")

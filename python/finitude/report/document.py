@@ -12,7 +12,7 @@ import time
 import torch
 
 from .. import _native
-from ..base import alive, control, family, pages, say, secrets
+from ..base import alive, control, family, pages, say, secrets, working_folder
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import capsule_alarm, merge, run_facts
@@ -402,7 +402,7 @@ class Report:
 
     def _put_at(self, path, content):
         try:
-            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
             pages.write_whole(path, content)
             self.not_written.discard(path)
             return True
@@ -438,5 +438,5 @@ class Report:
 
 
 def _short(path):
-    relative = os.path.relpath(path)
+    relative = working_folder.relative(path)
     return relative if len(relative) < len(path) and not relative.startswith(os.pardir) else path

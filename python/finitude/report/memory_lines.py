@@ -12,7 +12,7 @@ import os
 import torch
 
 from .. import _native
-from ..base import sources
+from ..base import sources, working_folder
 from ..program import optimizer_members, sinks as sinks_of
 from ..program.tensor_stats import count_text
 from . import value_tracer
@@ -106,7 +106,7 @@ def _candidates(birth, optimizer, sinks):
 
 
 def _explain(found, birth, written, of, name, tensor, cause_class):
-    file = os.path.abspath(written.file)
+    file = working_folder.absolute(written.file)
     birth.update({"file": file, "line": written.line, "source": sources.line(file, written.line), "name": name})
     what = f"the gradient of {name}" if of == "gradient" else name
     text = (

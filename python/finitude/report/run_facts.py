@@ -11,7 +11,7 @@ import sys
 from torch.utils.data import DataLoader
 
 from .. import _native
-from ..base import git, secrets
+from ..base import git, secrets, working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,11 +146,12 @@ def _plain(value):
 def at_start(script: str, record_env: str) -> dict[str, Any]:
     """record_env: the option of that name."""
     wanted = [*filter(None, record_env.replace(" ", "").split(",")), *json.loads(_native.kept_environment())]
-    folder = os.path.dirname(os.path.abspath(script)) if script and os.path.exists(script) else os.getcwd()
+    cwd = working_folder.current()
+    folder = os.path.dirname(working_folder.absolute(script)) if script and os.path.exists(script) else cwd
     return {
         "packages": packages(sys.path),
         "environment": environment(os.environ, wanted),
         "job": job(os.environ),
         "git": git.head(folder),
-        "cwd": os.getcwd(),
+        "cwd": cwd,
     }

@@ -178,7 +178,9 @@ def _said(search, look, indices, guilty):
     of = f" (in {field} of what the data set gives)" if field else ""
     origin = {"field": field, "op": search.trace.operator}
     if place is not None:
-        origin.update(file=os.path.abspath(place.file), line=place.line, function=place.function, source=place.source)
+        origin.update(
+            file=working_folder.absolute(place.file), line=place.line, function=place.function, source=place.source
+        )
         at = f"{os.path.basename(place.file)}:{place.line} in {place.function}"
     if search.in_collate:
         origin["how"] = "made" if place is not None else "unknown"
@@ -197,7 +199,9 @@ def _said(search, look, indices, guilty):
         origin["how"], origin["text"] = "read", f"{who} comes out {what} of the call at {at}{of}"
     elif search.infinite is not None:
         first, origin["op"] = search.infinite
-        origin.update(file=os.path.abspath(first.file), line=first.line, function=first.function, source=first.source)
+        origin.update(
+            file=working_folder.absolute(first.file), line=first.line, function=first.function, source=first.source
+        )
         origin["how"] = "made"
         origin["text"] = (
             f"{who} is made infinite at {os.path.basename(first.file)}:{first.line} in "

@@ -16,7 +16,7 @@ import sys
 import torch
 
 from .. import _native
-from ..base import compat, sources
+from ..base import compat, sources, working_folder
 from ..base.robust import in_any_case
 from ..program import ranks, signals
 from . import memory_lines, object_exchange, value_tracer
@@ -325,7 +325,7 @@ def add_to(found: Findings, watch: _Watch | None, optimizer: Optimizer | None, s
         _add_received(found, birth, made, made.exchange)
     else:
         _add_made(found, birth, made.place, made.name, name)
-    birth.update({"op": "", "file": os.path.abspath(made.place.file), "line": made.place.line})
+    birth.update({"op": "", "file": working_folder.absolute(made.place.file), "line": made.place.line})
     birth.update({"source": made.place.source, "name": name or made.name})
 
 
@@ -374,14 +374,14 @@ def _add_made(found, birth, place, maker, name):
         "how": "made" if place.how == "made" else "read",
         "text": text,
         "field": name or maker,
-        "file": os.path.abspath(place.file),
+        "file": working_folder.absolute(place.file),
         "line": place.line,
         "function": place.function,
         "source": place.source,
     }
     birth["phase"] = "data"
     if is_elsewhere and fix and not fix["verified"] and not fix.get("diff") and cause["class"] == "bad-data":
-        fix.update({"file": os.path.abspath(place.file), "line": place.line})
+        fix.update({"file": working_folder.absolute(place.file), "line": place.line})
         fix["text"] = (
             "write a finite number at this line" + (", or drop that sample" if birth.get("rows") else "")
             if place.written_so

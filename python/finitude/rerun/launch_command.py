@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+from ..base import working_folder
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -23,7 +25,7 @@ class Start:
         self.command = command  # None: nothing that is started would do the same
         self.plain: list[str] | None = None  # the same program without us
         self.stdin = _standard_input() if command is not None else None
-        self.cwd = os.getcwd()
+        self.cwd = working_folder.current()
         self.monotonic = time.monotonic()
         self.hash_seed = os.environ.get("PYTHONHASHSEED")
         state = random.getstate()

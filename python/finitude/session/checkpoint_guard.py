@@ -11,6 +11,7 @@ import threading
 import torch
 
 from .. import _native
+from ..base import working_folder
 from ..base.say import say
 from ..effects import fork_dry_run, output_suppression
 from ..effects.known_libraries import CHECKPOINTS
@@ -49,7 +50,7 @@ class CheckpointGuard:
         """Calls `write` with None, or with another path in place of the program's, and notes the file. is_path: the
         program gave a path, and can be given another one. NonFiniteError: it is bad and was refused; nothing has been
         written."""
-        path = os.path.abspath(path)
+        path = working_folder.absolute(path)
         quarantine = self.quarantine if is_path else None
         step = self._in_guard(self._steps_before)
         looked = self._in_guard(self._values_of, saved)

@@ -3,9 +3,8 @@ recorded as it runs; it is written before the step is applied, and the program c
 
 from __future__ import annotations
 
-import os
-
 from .. import _native
+from ..base import working_folder
 from ..base.config import keeps_step
 from ..base.say import say
 
@@ -80,7 +79,7 @@ class ChosenStep:
         self._capsules.stop(optimizer)
         if folder := self._capsules.write_healthy(step, type(optimizer).__name__):
             if not self._config.quiet:
-                say(f"finitude: capsule of step {step}: {os.path.relpath(folder)}\n")
+                say(f"finitude: capsule of step {step}: {working_folder.relative(folder)}\n")
 
     def end(self) -> None:
         """The program is over."""

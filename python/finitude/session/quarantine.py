@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import shutil
 
+from ..base import working_folder
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +105,7 @@ class Quarantine:
 
 
 def _absolute(path):
-    return os.path.abspath(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else ""
+    return working_folder.absolute(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else ""
 
 
 def _files(path, ours):
