@@ -143,3 +143,24 @@ def test_too_little_memory_for_an_explanation_ends_nothing(tmp_path, megabytes):
     )
     assert (got.code, got.out) == (0, "ended True\n"), got.text()
     assert [a["step"] for a in got.alarms] == [3, 5] and got.report["unwatched_from"] is None, got.text()
+
+
+NO_MEMORY_FOR_SIGNALS = """
+import signal
+def none(*words): raise MemoryError()
+for k, x in enumerate(batches):
+    opt.zero_grad()
+    loss = loss_of(x) * (NAN if k in (3, 5) else 1)
+    kept = signal.getsignal, signal.valid_signals
+    if k in (3, 5): signal.getsignal = signal.valid_signals = none
+    loss.backward()
+    opt.step()
+    signal.getsignal, signal.valid_signals = kept
+print("ended", finite())
+"""
+
+
+@pytest.mark.fast
+def test_no_memory_to_look_at_handlers_of_signals(tmp_path):
+    got = helpers.training(tmp_path, NO_MEMORY_FOR_SIGNALS, "--on-alarm", "skip")
+    assert (got.code, got.out) == (0, "ended True\n") and [a["step"] for a in got.alarms] == [3, 5], got.text()

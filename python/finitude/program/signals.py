@@ -31,6 +31,7 @@ GIVES_WAY, NOTES, PASSES, ENDED = (
     "the program has ended",
 )
 _mode = PASSES
+_NUMBERS = tuple(signal.valid_signals())  # once: a list of them takes memory, which may be short
 _last = None  # what was raised last
 when_raised: Any = None  # is given what a handler raises while the program runs a step again
 _heard = []  # (handler, number) of those that returned since `hold`
@@ -49,7 +50,7 @@ def hold(mode: str) -> None:
     if not _is_main():
         return
     _mode = mode
-    for number in signal.valid_signals():
+    for number in _NUMBERS:
         handler = signal.getsignal(number)
         if callable(handler) and not isinstance(handler, _Wrapped):
             ours = _Wrapped(handler)
@@ -84,8 +85,16 @@ def let_go() -> None:
 
 
 def is_of_handler(error: BaseException) -> bool:
-    """Was it raised by one of the program's handlers, where those are not wrapped?"""
-    codes = {id(code) for number in signal.valid_signals() for code in _codes(signal.getsignal(number))}
+    """Was it raised by one of the program's handlers, where those are not wrapped? No, where memory is too short to
+    look: the error is that of ours, then."""
+    try:
+        return _is_of_handler(error)
+    except MemoryError:
+        return False
+
+
+def _is_of_handler(error):
+    codes = {id(code) for number in _NUMBERS for code in _codes(signal.getsignal(number))}
     trace = error.__traceback__
     while trace is not None:
         if id(trace.tb_frame.f_code) in codes:
