@@ -1,5 +1,6 @@
 """Readers refuse what is no plain file at once: a pipe would be waited for, a device has no end."""
 
+import io
 import os
 import pathlib
 import shutil
@@ -53,6 +54,22 @@ def test_a_link_to_a_plain_file_is_one(place):
     (place / "b").symlink_to("a")
     with plain_file.opened(place / "b") as f:
         assert f.read() == b"x"
+
+
+class Counting(io.BytesIO):
+    asked = 0
+
+    def read(self, count=-1):
+        self.asked = max(self.asked, count)
+        return super().read(count)
+
+
+@pytest.mark.parametrize("size", [0, 3, plain_file.PART, 2 * plain_file.PART + 5])
+def test_short_file_takes_no_memory_of_the_longest(size):
+    """A read of so many bytes takes memory for them first: a limit of memory would end it."""
+    for most in (1 << 50, 4, 0):
+        file = Counting(b"x" * size)
+        assert len(plain_file.first(file, most)) == min(size, most) and file.asked <= plain_file.PART
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])

@@ -6,6 +6,8 @@ import errno
 import os
 import stat
 
+PART = 1 << 20
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -30,10 +32,19 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
         raise
 
 
+def first(file: BinaryIO, count: int) -> bytes:
+    """So many bytes, or all there are. To ask for them at once takes memory for so many, however short the file is."""
+    parts = []
+    while count > 0 and (part := file.read(min(count, PART))):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
 def head(path: str | os.PathLike[str], count: int) -> bytes:
     """Its first bytes; none where it cannot be read."""
     try:
         with opened(path) as f:
-            return f.read(count)
+            return first(f, count)
     except (OSError, ValueError):
         return b""

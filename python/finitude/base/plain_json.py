@@ -60,7 +60,7 @@ def read(path: str, most: int = MAX_BYTES, is_damaged: Callable[[bytes, Any], bo
     """What a file of JSON from elsewhere holds. ValueError where it is none, is nested too deep, is larger than so many
     bytes, or is_damaged(its bytes, what they hold) says so; OSError."""
     with plain_file.opened(path) as f:
-        data = f.read(most + 1)
+        data = plain_file.first(f, most + 1)
     if len(data) > most:
         raise ValueError(f"it is larger than {most} bytes")
     try:

@@ -56,7 +56,7 @@ def _of_line(line):
 def read(path: str | os.PathLike[str]) -> list[Skipped]:
     """One of each data set. Raises Unreadable, OSError."""
     with plain_file.opened(path) as f:
-        data = f.read(MOST_BYTES + 1)
+        data = plain_file.first(f, MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise Unreadable(f"it is larger than {MOST_BYTES >> 20} MB")
     return joined(_of_line(line) for line in data.splitlines() if line.strip())

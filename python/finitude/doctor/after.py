@@ -35,7 +35,7 @@ class NothingThere(Unreadable):
 def _json(path):
     try:
         with plain_file.opened(path) as f:
-            data = f.read(MAX_BYTES + 1)
+            data = plain_file.first(f, MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise Unreadable(f"{path} is larger than {MAX_BYTES} bytes; no file of Finitude is")
         document = json.loads(data.decode("utf-8"))

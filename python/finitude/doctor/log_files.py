@@ -169,7 +169,7 @@ def _json_lines(log, file):
 
 
 def _trainer_state(log, file):
-    data = file.read(MOST_BYTES + 1)
+    data = plain_file.first(file, MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise Unreadable(f"{log.path} is larger than {MOST_BYTES} bytes")
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..base import pages
+from ..base import pages, plain_file
 from ..store import reader, runs
 from . import document, page
 
@@ -20,9 +20,10 @@ def add(run: str, path: str, is_ending: bool = False) -> bool:
     limits = document.Limits(END_SECONDS, END_MAP_BYTES) if is_ending else None
     if not any(os.path.isfile(os.path.join(folder, reader.NAME)) for folder in runs.processes(run)):
         return False
-    with open(path, encoding="utf-8") as f:
-        text = f.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES or page.REPORT_MARK not in text:
+    with plain_file.opened(path) as f:
+        data = plain_file.first(f, MOST_BYTES + 1)
+    text = data.decode() if len(data) <= MOST_BYTES else ""
+    if page.REPORT_MARK not in text:
         return False
     try:
         content = document.still(run, limits)
