@@ -112,6 +112,11 @@ def test_words_of_a_command_line():
         ('u = "https://abcdef0123@host/x"', 'u = "https://***@host/x"'),
         ('ok = my_password != "abc-def"', 'ok = my_password != "***"'),
         ('if auth.get("password") == "abc": f()', 'if auth.get("password") == "***": f()'),
+        ('get(u, auth=("me", "abc-def"))', 'get(u, auth=("***", "***"))'),
+        ('get(u, auth=HTTPBasicAuth("me", "abc-def"), t=("a",))', 'get(u, auth=HTTPBasicAuth("***", "***"), t=("a",))'),
+        ('conf = {"passwords": 1, "password": ["abc", "def"]}', 'conf = {"passwords": 1, "password": ["***", "***"]}'),
+        ("x = f(y)  # password: abc-def of mine", "x = f(y)  # password: *** of mine"),
+        ("x = f(y)  # key: what attention reads", "x = f(y)  # key: what attention reads"),
     ],
 )
 def test_lines_of_a_program(line, expected):
@@ -127,6 +132,8 @@ def test_lines_of_a_program(line, expected):
         ("https://abcdef0123456789@github.com/me/x", "https://***@github.com/me/x"),
         ("https://reader@host/x", "https://reader@host/x"),
         ("http://host:8080/pkg@v1", "http://host:8080/pkg@v1"),
+        ("notify --token abc-def --to me", "notify --token '***' --to me"),
+        ("a sentence of some words", "a sentence of some words"),
     ],
 )
 def test_one_word_of_a_command_line(word, expected):
@@ -138,6 +145,41 @@ def test_the_address_of_events_is_masked():
     assert secrets.masked_words(["--on-event", address, "train.py"]) == ["--on-event", "***", "train.py"]
     assert secrets.masked_words([f"--on-event={address}"]) == ["--on-event=***"]
     assert secrets.masked_words(["--on-event", "python notify.py"]) == ["--on-event", "python notify.py"]
+
+
+def test_the_command_of_events_is_masked():
+    command = "notify --token abc-def"
+    assert secrets.masked_words(["--on-event", command, "train.py"])[1:] == ["notify --token '***'", "train.py"]
+    assert "abc-def" not in secrets.masked_words([f"--on-event={command}"])[0]
+
+
+SETTINGS = """
+import torch
+class Own(torch.optim.SGD):
+    def __init__(self, params):
+        super().__init__(params, lr=0.1)
+        self.param_groups[0].update(
+            api_key="abc-of-key", place="https://u:abc-of-place@host/x", hosts=("hf_abc0123456789abc",), mode="abc-mode"
+        )
+model = torch.nn.Linear(4, 2)
+opt = Own(model.parameters())
+for i in range(3):
+    opt.zero_grad()
+    (model(torch.ones(2, 4)).sum() / (0 if i == 1 else 1)).backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--redact"]], ids=str)
+def test_settings_of_an_optimizer(tmp_path, options):
+    got = helpers.run(tmp_path, SETTINGS, "--on-alarm", "skip", *options)
+    assert got.the_alarm()["capsule"], got.text()
+    hidden = ["abc-of-key", "abc-of-place", "hf_abc0123456789abc", *(["abc-mode"] if options else [])]
+    files = [path for path in (tmp_path / "finitude-runs").rglob("*") if path.is_file()]
+    assert {"run.json", "capsule.json"} <= {path.name for path in files}
+    for path in files:
+        left = [value for value in hidden if value.encode() in path.read_bytes()]
+        assert not left, (path, left)
 
 
 def test_a_command_as_one_text():

@@ -52,13 +52,25 @@ _NAMED_IN_SOURCE = re.compile(
     r"]{1,40}=|[=:,]|==|!=)\s{0,8}(?:[^\"']{0,80}\bdefault\s*=\s*)?[rbfuRBFU]{0,2})" + _QUOTED
 )
 
+# NAME=("...", "..."), "NAME": ["..."], NAME=Kind("...", "...")
+_LISTED_IN_SOURCE = re.compile(
+    _NAME + r"(?P<is>[\"']?[\])]?\s{0,8}[=:]\s{0,8}[\w.]{0,80}[\[(])(?P<inside>[^\[\](){}]{0,400})"
+)
+_TEXT = re.compile(_QUOTED)
+
 
 def is_secret(name: str) -> bool:
     """Does an option, a variable or a key of that name hold one? --max-tokens, --tokenizer and --num-keys do not."""
-    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)]
-    if not words:
-        return False
-    return words[-1] in _LAST or not set(words).isdisjoint(_SECRET) or "apikey" in "".join(words)
+    words = _words(name)
+    return bool(words) and (words[-1] in _LAST or _is_surely(words))
+
+
+def _words(name):
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)]
+
+
+def _is_surely(words):
+    return not set(words).isdisjoint(_SECRET) or "apikey" in "".join(words)
 
 
 def _hides(name, value):
@@ -94,8 +106,30 @@ def masked(text: str) -> str:
 
 
 def masked_source(line: str) -> str:
-    """A line of a program. Only a text that it gives to such a name can be a secret: another name is none."""
-    return _NAMED_IN_SOURCE.sub(_one, _plain(line))
+    """A line of a program. Only a text that it gives to such a name can be a secret: another name is none. In a comment
+    also a bare word, of a name that can be no other (a key may be one of attention)."""
+    line = _LISTED_IN_SOURCE.sub(_each, _NAMED_IN_SOURCE.sub(_one, _plain(line)))
+    code, mark, comment = line.partition("#")
+    return code + mark + _NAMED.sub(_in_comment, comment)
+
+
+def _each(match):
+    if not is_secret(match["name"]):
+        return match[0]
+    return match["name"] + match["is"] + _TEXT.sub(rf"\g<quote>{MASK}\g<quote>", match["inside"])
+
+
+def _in_comment(match):
+    return _one(match) if _is_surely(_words(match["name"])) else match[0]
+
+
+def masked_value(name: str, value: Any) -> Any:
+    """A setting of that name: a text, or a list of some; others as they are."""
+    if isinstance(value, (tuple, list)):
+        return [masked_value(name, item) for item in value]
+    if not isinstance(value, str):
+        return value
+    return MASK if _hides(name, value) else masked_words([value])[0]
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
@@ -105,14 +139,20 @@ def masked_words(words: Sequence[str]) -> list[str]:
         is_option = word.startswith("-") and not _SHORT.match(word)
         if hides and not is_option and (is_next or "=" not in word and "://" not in word):
             hides, is_next = hides if _hides(hides, word) else "", False  # a number, say: the option takes one word
-            shown.append(MASK if hides else masked(word))
+            shown.append(MASK if hides else _word(word))
             continue
         name, eq, value = word.partition("=")
         is_hidden = eq and _hides(name.rpartition(".")[2] or name, value)
-        shown.append(f"{name}={MASK}" if is_hidden else masked(word))
+        shown.append(f"{name}={MASK}" if is_hidden else _word(word))
         hides = name if is_option and not eq and (is_secret(name) or name == _HOOK) else ""
         is_next = bool(hides)
     return shown
+
+
+def _word(word):
+    """One with spaces may be a command itself: `--on-event "notify --token ..."`, `sh -c "..."`."""
+    word = masked(word)
+    return masked_command(word) if " " in word else word
 
 
 def masked_command(command: str) -> str:

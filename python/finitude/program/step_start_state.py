@@ -189,7 +189,11 @@ def _option(value):
 
 def _groups(optimizer):
     return [
-        {key: plain for key, value in group.items() if key != "params" and (plain := _option(value)) is not None}
+        {
+            key: secrets.masked_value(str(key), plain)
+            for key, value in group.items()
+            if key != "params" and (plain := _option(value)) is not None
+        }
         for group in optimizer.param_groups
     ]
 

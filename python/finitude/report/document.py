@@ -340,7 +340,7 @@ class Report:
         """Its first step comes: they are in run.json from then on."""
         if not self.is_kept or not self.directory or len(self._started["optimizers"]) >= run_facts.MOST_GROUPS:
             return
-        self._started["optimizers"].append(run_facts.hyper_parameters(optimizer))
+        self._started["optimizers"].append(run_facts.hyper_parameters(optimizer, bool(self.config.redact)))
         self._started["data"] = run_facts.data_sets()
         self._put_started(self.directory)
 

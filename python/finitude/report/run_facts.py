@@ -93,11 +93,16 @@ def job(variables: Mapping[str, str]) -> dict[str, str]:
     return {key: variables[name][:MOST_TEXT] for key, name in JOB.items() if variables.get(name)}
 
 
-def hyper_parameters(optimizer: Any) -> dict[str, Any]:
-    """Its class, and the numbers, texts and truth values of each group. Values of tensors are not read."""
+def hyper_parameters(optimizer: Any, redact: bool = False) -> dict[str, Any]:
+    """Its class, and the numbers, texts and truth values of each group. Values of tensors are not read. redact: without
+    texts."""
     groups = []
     for group in list(optimizer.param_groups)[:MOST_GROUPS]:
-        kept = {key: _plain(value) for key, value in group.items() if key != "params" and _is_plain(value)}
+        kept = {
+            key: _plain(secrets.masked_value(str(key), value))
+            for key, value in group.items()
+            if key != "params" and _is_plain(value) and not (redact and _holds_text(value))
+        }
         groups.append({**dict(list(kept.items())[:MOST_KEYS]), "parameters": len(group.get("params", ()))})
     return {"class": type(optimizer).__name__, "groups": groups}
 
@@ -139,8 +144,12 @@ def _is_plain(value):
     return value is None or type(value) in (int, float, bool, str)
 
 
+def _holds_text(value):
+    return any(isinstance(v, str) for v in (value if isinstance(value, (tuple, list)) else (value,)))
+
+
 def _plain(value):
-    return value[:MOST_TEXT] if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
+    return value[:MOST_TEXT] if isinstance(value, str) else value
 
 
 def at_start(script: str, record_env: str) -> dict[str, Any]:
