@@ -49,8 +49,12 @@ _NAMED = re.compile(_NAME + r"(?P<is>(?:\\?[\"'])?\s{0,8}[=:]\s{0,8})(?:" + _QUO
 # f("--NAME", default="...")
 _NAMED_IN_SOURCE = re.compile(
     _NAME + r"(?P<is>[\"']?[\])]?\s{0,8}(?::\s{0,8}[\w.\[\]| "
-    r"]{1,40}=|[=:,]|==|!=)\s{0,8}(?:[^\"']{0,80}\bdefault\s*=\s*)?[rbfuRBFU]{0,2})" + _QUOTED
+    r"]{1,40}=|[=:,]|==|!=)\s{0,8}(?:(?:[^\"']|\"[^\"]*\"|'[^']*'){0,120}?\bdefault\s*=\s*)?[rbfuRBFU]{0,2})" + _QUOTED
 )
+# NAME = ... or "...", NAME = ... else "..."
+_OTHERWISE = re.compile(_NAME + r"(?P<is>[\"']?\]?\s{0,8}=(?!=).{0,200}?\b(?:or|else)\s{1,8}[rbfuRBFU]{0,2})" + _QUOTED)
+# In a text: "...?NAME=VALUE&...", "... NAME=VALUE ..."; not what a format puts there
+_NAMED_IN_TEXT = re.compile(_NAME + r"(?P<is>=)(?P<quote>)(?P<value>(?![{%])[^\s\"'&;,{}]+)")
 
 # NAME=("...", "..."), "NAME": ["..."], NAME=Kind("...", "...")
 _LISTED_IN_SOURCE = re.compile(
@@ -108,9 +112,20 @@ def masked(text: str) -> str:
 def masked_source(line: str) -> str:
     """A line of a program. Only a text that it gives to such a name can be a secret: another name is none. In a comment
     also a bare word, of a name that can be no other (a key may be one of attention)."""
-    line = _LISTED_IN_SOURCE.sub(_each, _NAMED_IN_SOURCE.sub(_one, _plain(line)))
+    line = _LISTED_IN_SOURCE.sub(_each, _each_one(_NAMED_IN_SOURCE, _plain(line)))
+    line = _TEXT.sub(lambda text: _NAMED_IN_TEXT.sub(_one, text[0]), _each_one(_OTHERWISE, line))
     code, mark, comment = line.partition("#")
     return code + mark + _NAMED.sub(_in_comment, comment)
+
+
+def _each_one(pattern, line):
+    """With each name looked at, also one in the value of another: f(x, "token", "...")."""
+    shown, at = "", 0
+    while (match := pattern.search(line, at)) is not None:
+        masks = (text := _one(match)) != match[0]
+        shown += line[at : match.start()] + (text if masks else match["name"])
+        at = match.end() if masks else match.end("name")
+    return shown + line[at:]
 
 
 def _each(match):
