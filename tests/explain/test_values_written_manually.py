@@ -79,3 +79,58 @@ def test_weights_written_by_numpy_between_two_steps(tmp_path):
     alarm, fix = got.the_alarm(), got.the_alarm()["fix"]
     assert alarm["cause"]["class"] == "corrupted-state" and "writes 1 Inf into weight" in alarm["cause"]["text"]
     assert "array[0, 1] = INF" in alarm["births"][0]["source"] and fix["line"] == alarm["births"][0]["line"], fix
+
+
+AFTER_BACKWARD = """
+for k, x in enumerate(batches):
+    loss = loss_of(x) * (k != 3)
+    opt.zero_grad()
+    loss.backward()
+    {before}
+    for p in model.parameters():
+        {update}
+    opt.step()
+"""
+OF_GRADIENTS = {
+    "divided by a norm of zero": (
+        "total = torch.sqrt(sum(p.grad.square().sum() for p in model.parameters()))",
+        "p.grad.div_(total)",
+        "division-by-zero",
+    ),
+    "a scale of one by zero": (
+        "scale = 1.0 / sum(p.grad.abs().sum() for p in model.parameters())",
+        "p.grad = p.grad * scale",
+        "division-by-zero",
+    ),
+    "a number of Python's": (
+        "factor = INF * 0.0 if k == 3 else 0.5",
+        "p.grad *= factor",
+        "wrong-backward",
+    ),
+}
+
+
+@pytest.mark.parametrize("before, update, cause", OF_GRADIENTS.values(), ids=OF_GRADIENTS)
+def test_gradients_that_the_script_makes_bad_were_not_born_in_forward(tmp_path, before, update, cause):
+    got = training(tmp_path, AFTER_BACKWARD.format(before=before, update=update), "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert {birth["phase"] for birth in alarm["births"]} == {"backward"}, got.text()
+    assert alarm["cause"]["class"] == cause, got.text()
+    assert "between backward and the optimizer's step" in alarm["cause"]["text"], got.text()
+    assert alarm["births"][0]["source"] in (before, update), got.text()
+    assert "sample" not in alarm["fix"]["text"], got.text()
+
+
+def test_a_birth_of_forward_is_one_where_gradients_are_clipped_as_well(tmp_path):
+    body = """
+    for k, x in enumerate(batches):
+        out = model(x)
+        loss = (out.pow(2) / (k != 3)).mean()
+        opt.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+    """
+    got = training(tmp_path, body, "--on-alarm", "stop")
+    assert got.the_alarm()["births"][0]["phase"] == "forward", got.text()
+    assert "between backward" not in got.the_alarm()["cause"]["text"], got.text()
