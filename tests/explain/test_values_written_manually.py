@@ -134,3 +134,28 @@ def test_a_birth_of_forward_is_one_where_gradients_are_clipped_as_well(tmp_path)
     got = training(tmp_path, body, "--on-alarm", "stop")
     assert got.the_alarm()["births"][0]["phase"] == "forward", got.text()
     assert "between backward" not in got.the_alarm()["cause"]["text"], got.text()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "out.data.index_put_((torch.tensor([1]),), torch.tensor(float('nan')))",
+        "out.data.copy_(torch.as_tensor(np.full(out.shape, np.nan)))",
+    ],
+)
+def test_a_number_that_the_line_itself_holds_came_from_nowhere_else(tmp_path, statement):
+    body = f"""
+    import numpy as np
+    for k, x in enumerate(batches):
+        out = model(x)
+        if k == 3: {statement}
+        loss = out.pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+    got = training(tmp_path, body, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert "the script itself writes" in alarm["cause"]["text"], got.text()
+    assert statement in alarm["births"][0]["source"], got.text()
+    assert "missing values (None, NaN)" not in alarm["fix"]["text"], got.text()

@@ -7,6 +7,7 @@ mentions are looked at before and after it. No operator is called for that: what
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import math
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 MOST_LINES, MOST_NUMBERS, MOST_NOTES = 20_000, 1 << 24, 1000
 A_LOOK = 64  # costs as much as so many numbers
 TAKES_IN = ("aten::lift_fresh", "aten::from_file", "aten::_to_copy", "")
+WRITE_FINITE = (
+    "write a finite number at this line; where it marks missing data, replace these elements with torch.where before "
+    "any arithmetic: taken out after it, they still reach gradients"
+)
 _wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _watch: _Watch | None = None  # while a step runs again
 
@@ -316,6 +321,7 @@ def add_to(found: Findings, watch: _Watch | None, optimizer: Optimizer | None, s
         return
     known = watch.maker(birth["file"], birth["line"], "NaN already" in found["cause"]["text"])
     if known is None:
+        _add_written(found, birth)
         return
     made, name = known
     first, last = _lines_of(birth["file"], birth["line"])
@@ -333,6 +339,34 @@ def _came_in(birth, cause):
     if birth["phase"] == "forward":  # a number of Python's, as an argument of an operator
         return cause["class"] == "bad-data" and f"{birth['op']} is given a number" in cause["text"]
     return birth["phase"] == "data" and "datum" not in birth and birth["op"] in TAKES_IN
+
+
+def _add_written(found, birth):
+    """No name brings it: where the statement itself holds such a number, nothing came in from elsewhere."""
+    cause, fix, made = found["cause"], found.get("fix"), next(iter(birth["outputs"]), None)
+    if birth["phase"] != "data" or not made or not cause["text"].startswith("made where no operation is seen"):
+        return
+    written = list(_numbers_of(birth["file"], birth["line"]))
+    if made["nan"] and not any(map(math.isnan, written)) or made["inf"] and not any(map(math.isinf, written)):
+        return
+    at = f"{os.path.basename(birth['file'])}:{birth['line']}"
+    cause["text"] = f"the script itself writes {'NaN' if made['nan'] else 'Inf'} at {at}, through {birth['op']}"
+    if fix and not fix["verified"]:
+        fix["text"] = WRITE_FINITE
+
+
+def _numbers_of(file, line):
+    """NaN and Inf that the statement of that line holds as text: float("inf"), math.nan, torch.inf."""
+    statement = value_tracer.statement_at(file, line)
+    for node in ast.walk(statement) if statement is not None else ():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            word = node.value
+        elif isinstance(node, ast.Attribute) and node.attr in ("nan", "inf"):
+            word = node.attr
+        else:
+            continue
+        with contextlib.suppress(ValueError):
+            yield float(word)
 
 
 def _add_received(found, birth, made, exchange):
@@ -363,10 +397,7 @@ def _add_made(found, birth, place, maker, name):
     if place.written_so and not is_elsewhere and cause["class"] == "bad-data" and " already (" in cause["text"]:
         cause["text"] = text
         if fix and not fix["verified"]:
-            fix["text"] = (
-                "write a finite number at this line; where it marks missing data, replace these elements with "
-                "torch.where before any arithmetic: taken out after it, they still reach gradients"
-            )
+            fix["text"] = WRITE_FINITE
     if is_elsewhere and cause["class"] in ("bad-data", "unknown"):
         taken = f"; {by} takes it in at {os.path.basename(birth['file'])}:{birth['line']}" if by else ""
         cause["text"] = text + taken
