@@ -116,3 +116,34 @@ def test_what_makes_the_weights_grow(tmp_path, optimizer, setting, cause, fix):
     """A setting that would do so at any learning rate is no matter of the learning rate."""
     alarm = run(tmp_path, GROWN.replace("OPTIMIZER", optimizer).replace("SETTING", setting)).alarms[0]
     assert alarm["cause"]["class"] == cause and fix in alarm["fix"]["text"], (alarm["cause"], alarm["fix"])
+
+
+SCHEDULED = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.SCHEDULER
+for i in range(6):
+    if i == 3:
+        state = sched.state_dict()
+        state.update(STATE)
+        sched.load_state_dict(state)
+    loss = net(torch.randn(8, 4)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    sched.step()
+"""
+BAD_SCHEDULES = {
+    "base rates": ("LambdaLR(opt, lambda e: 1 / (1 + e))", '{"base_lrs": [float("nan")]}', "base_lrs of LambdaLR"),
+    "factor": ("ExponentialLR(opt, 0.9)", '{"gamma": float("nan")}', "gamma of ExponentialLR"),
+}
+
+
+@pytest.mark.parametrize("scheduler, state, where", BAD_SCHEDULES.values(), ids=BAD_SCHEDULES)
+def test_state_of_a_scheduler_is_no_division_of_the_schedule(tmp_path, scheduler, state, where):
+    got = run(tmp_path, SCHEDULED.replace("SCHEDULER", scheduler).replace("STATE", state))
+    alarm = got.the_alarm()
+    assert alarm["cause"]["class"] == "learning-rate" and f"{where} holds nan" in alarm["cause"]["text"], got.text()
+    assert where in alarm["fix"]["text"] and "warm-up" not in alarm["fix"]["text"], got.text()

@@ -3,6 +3,8 @@ cannot be."""
 
 from __future__ import annotations
 
+import math
+
 from ..program import optimizer_members, step_wrapper
 
 TYPE_CHECKING = False
@@ -129,11 +131,33 @@ def _growth(found: Findings, optimizer: Optimizer) -> None:
         return
 
 
+def _bad_schedule(found: Findings, optimizer: Optimizer) -> None:
+    """A learning rate that is not finite because a scheduler holds such a number, as from a bad checkpoint: no division
+    of the schedule made it."""
+    rates = [number(group.get("lr")) for group in optimizer.param_groups]
+    if all(rate is None or math.isfinite(rate) for rate in rates):
+        return
+    for scheduler in optimizer_members.schedulers([optimizer]):
+        for name, value in vars(scheduler).items():
+            members = [number(v) for v in (value if isinstance(value, (list, tuple)) else [value])]
+            bad = [n for n in members if n is not None and not math.isfinite(n)]
+            if name == "_last_lr" or not bad:  # the first is what came of it
+                continue
+            kind = type(scheduler).__name__
+            found["cause"]["text"] += f"; {name} of {kind} holds {bad[0]:g}"
+            if fix := found.get("fix"):
+                fix["text"] = (
+                    f"give {name} of {kind} finite numbers; where they come from a checkpoint, load an earlier one"
+                )
+            return
+
+
 def add_to(found: Findings, optimizer: Optimizer) -> None:
     """Adds to the cause of a birth in the optimizer which group it was in, and how that is set; to that of weights that
     grew, which setting makes them grow."""
     if found.get("births") and found["cause"]["class"] == "learning-rate":
         _growth(found, optimizer)
+        _bad_schedule(found, optimizer)
     birth = found["births"][0] if found.get("births") else None
     if birth is None or birth["phase"] != "optimizer" or not birth.get("name"):
         return
