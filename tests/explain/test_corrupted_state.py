@@ -217,3 +217,13 @@ def test_weight_changes_elsewhere_are_not_optimizer_arithmetic(tmp_path, optimiz
     alarm = got.the_alarm()
     assert alarm["cause"]["class"] == cause and said in alarm["cause"]["text"], got.text()
     assert advised in alarm["fix"]["text"] and "epsilon" not in alarm["fix"]["text"], got.text()
+
+
+def test_a_count_of_steps_below_zero_is_written_on_by_a_step(tmp_path):
+    text = LOADED.replace("CLASS", "").replace("OPTIMIZER", "torch.optim.Adam(net.parameters(), fused=True)")
+    result = run(tmp_path, text.replace("KEY", "step").replace("[7:8] = VALUE", "[:] = -3.0"))
+    alarm = result.the_alarm()
+    assert alarm["cause"]["class"] == "corrupted-state" and "step of weight is -3: " in alarm["cause"]["text"]
+    assert f"written by step {alarm['step']} of Adam" in alarm["text"] and "by the script" not in alarm["text"], (
+        result.text()
+    )
