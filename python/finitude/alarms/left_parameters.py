@@ -38,7 +38,7 @@ def look(report: Report, shapes: Collection[Any]) -> None:
     ]
     if bad:
         more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
-        text = f"as the program ended, {', '.join(bad[:MOST_NAMED])}{more}, written after its last loss was computed"
+        text = f"as the program ended, {', '.join(bad[:MOST_NAMED])}{more}, which its last loss does not show"
         report.advise(SEEN, last, text)
 
 
