@@ -159,3 +159,55 @@ def test_a_number_that_the_line_itself_holds_came_from_nowhere_else(tmp_path, st
     assert "the script itself writes" in alarm["cause"]["text"], got.text()
     assert statement in alarm["births"][0]["source"], got.text()
     assert "missing values (None, NaN)" not in alarm["fix"]["text"], got.text()
+
+
+HOOKED = """
+def hook_of(k):
+    def hook(g):
+        return WHAT
+    return hook
+def after(p):
+    p.grad = p.grad / p.grad.norm()
+AFTER
+for k, x in enumerate(batches):
+    h = model(x)
+    h.register_hook(hook_of(k))
+    loss = (h - 1).pow(2).mean() * (SCALE if k == 3 else 1.0)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+HOOKS = {
+    "a number": ("g * (NAN if k == 3 else 0.5)", "", "1.0", "wrong-backward", "while backward runs, is given a number"),
+    "after accumulation": (
+        "g",
+        "for p in model.parameters(): p.register_post_accumulate_grad_hook(after)",
+        "0.0",
+        "division-by-zero",
+        "the script's own hook on a gradient",
+    ),
+}
+
+
+@pytest.mark.parametrize("what, after, scale, cause, words", HOOKS.values(), ids=HOOKS)
+def test_a_hook_is_code_of_the_script(tmp_path, what, after, scale, cause, words):
+    got = training(
+        tmp_path, HOOKED.replace("WHAT", what).replace("AFTER", after).replace("SCALE", scale), "--on-alarm", "stop"
+    )
+    alarm = got.the_alarm()
+    assert alarm["cause"]["class"] == cause and words in alarm["cause"]["text"], got.text()
+    assert "accumulategrad" not in got.err and "a metric that is not there yet" not in got.err, got.text()
+
+
+def test_what_is_made_of_the_gradients_is_of_no_micro_batch(tmp_path):
+    body = """
+    for k in range(5):
+        opt.zero_grad()
+        for x in batches[:3]:
+            (loss_of(x) * (k != 3)).backward()
+        for p in model.parameters():
+            p.grad /= torch.zeros(()) if k == 3 else 3
+        opt.step()
+    """
+    got = training(tmp_path, body, "--on-alarm", "stop")
+    assert "in micro-batch" not in got.err and got.the_alarm()["births"][0]["phase"] == "backward", got.text()

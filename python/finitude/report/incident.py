@@ -14,12 +14,12 @@ from ..base.plain_json import number, safe
 from ..effects import notebook_cells
 from ..program import batch_source, grad_scaler, last_update, optimizer_members, ranks, step_start_state
 from . import (
-    after_backward,
     beyond_rate,
     carried_state,
     growth,
     hyperparameters,
     impossible_state,
+    own_gradients,
     patch,
     samples,
     value_lines,
@@ -245,7 +245,7 @@ class Analysis:
             carried_state.name(began_with)
         asked, was_written = want_ops, any(kind in ("parameter", "state") for kind, *_ in sinks or ())
         looks_at_ops = began_with or was_written and impossible_state.look(optimizer)
-        if looks_at_ops or after_backward.may_be(sinks or ()):
+        if looks_at_ops or own_gradients.may_be(sinks or ()):
             want_ops = max(want_ops, MAX_OPS)
         if (own := sys.modules.get(f"{__package__.partition('.')[0]}.rules")) is not None:
             _native.set_rules(own.entered())
@@ -286,9 +286,10 @@ class Analysis:
             impossible_state.add_variance(found, optimizer)
             growth.add_to(found, steps)
         found = samples.with_samples(found)
-        late = after_backward.births(found, ops)
+        late = own_gradients.births(found, ops)
         value_lines.add_to(found, lines, optimizer, sinks or ())
-        after_backward.add_to(found, late)
+        own_gradients.add_to(found, late)
+        own_gradients.add_hook(found)
         return ranks.not_from_here(found)
 
     def of_unwritten_memory(self, optimizer: Optimizer, sinks: Sequence[Sink]) -> Findings | None:

@@ -1,0 +1,79 @@
+"""A birth in what the script itself makes of gradients: between backward and the step, as a norm that it divides by,
+which the trace knows as forward, and in a hook while backward runs, which it knows as a derivative of torch's."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..base.types import Birth, Findings, Operation, Sink
+
+FINITE = "multiply and divide gradients by finite numbers: write one at this line"
+OF_ACCUMULATION = "the derivative of accumulategrad at the edge of its domain is infinite: "
+WHERE = "between backward and the optimizer's step"
+
+
+def may_be(sinks: Sequence[Sink]) -> bool:
+    return any(kind == "gradient" for kind, *_ in sinks)
+
+
+def births(found: Findings, ops: Sequence[Operation]) -> list[Birth]:
+    """The births after which no operation of backward runs, though some ran before. To be asked before anything is
+    changed in them; ops: of the whole step."""
+    last = max((i for i, op in enumerate(ops) if op["phase"] == "backward"), default=-1)
+    before, after = ({_place(op) for op in part if _is_bad(op)} for part in (ops[: last + 1], ops[last + 1 :]))
+    return [
+        birth
+        for birth in found.get("births") or ()
+        if last >= 0 and birth["phase"] in ("forward", "data") and _place(birth) in after - before
+    ]
+
+
+def add_to(found: Findings, late: Sequence[Birth]) -> None:
+    """Into the births `late` of the findings, and the cause where the culprit is one: no forward pass, and no data."""
+    for birth in late:
+        birth["phase"] = "backward"
+    cause, fix = found["cause"], found.get("fix")
+    if not any(birth is found["births"][0] for birth in late):
+        return
+    if WHERE not in cause["text"] and " into the gradient of " not in cause["text"]:
+        cause["text"] += f"; {WHERE}"
+    if "micro_batch" in found:
+        found["micro_batch"] = 0  # of none
+    if cause["class"] == "bad-data":
+        cause["class"] = "wrong-backward"
+        if fix and not fix["verified"]:
+            fix["text"] = FINITE
+
+
+def add_hook(found: Findings) -> None:
+    """Into the cause of a birth in a hook of a tensor or of a gradient's accumulation: it is the script's own code, no
+    derivative, and a number that it is given is no data."""
+    birth = found["births"][0] if found.get("births") else None
+    if birth is None or birth["phase"] != "backward" or not birth["op"]:
+        return
+    cause, fix = found["cause"], found.get("fix")
+    if cause["text"].startswith(OF_ACCUMULATION):
+        what = cause["text"].removeprefix(OF_ACCUMULATION).partition(";")[0]
+        cause["text"] = f"the script's own hook on a gradient, which runs as backward has made it: {what}"
+        if "_div" in f"_{birth['op'].rpartition('::')[2]}":
+            cause["class"] = "division-by-zero"
+    elif cause["class"] == "bad-data" and f"{birth['op']} is given a number" in cause["text"] and _is_own(birth):
+        cause["class"] = "wrong-backward"
+        cause["text"] = cause["text"].replace(" is given a number", ", while backward runs, is given a number", 1)
+        if fix and not fix["verified"]:
+            fix["text"] = FINITE
+
+
+def _is_own(birth):
+    """Of a hook or of a Function of the program's: nodes of torch's have a number behind their name."""
+    return not birth["node"][-1:].isdigit()
+
+
+def _place(op):
+    return op["op"], op["file"], op["line"]
+
+
+def _is_bad(op):
+    return any(use["nan"] or use["inf"] for use in op["outputs"])
