@@ -281,3 +281,21 @@ for x in batches:
 def test_data_set_with_nested_loader_names_the_sample(tmp_path, workers):
     alarm = helpers.run(tmp_path, NESTED.replace("WORKERS", str(workers))).the_alarm()
     assert alarm["births"][0]["samples"] == [9] and 9 in loaded(alarm, tmp_path)[0]
+
+
+def test_a_fix_in_the_data_set_counts_every_bad_sample(tmp_path):
+    text = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    torch.manual_seed(0)
+    x = torch.randn(256, 3)
+    x[130:200, 1] = float("nan")
+    net = torch.nn.Linear(3, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    for (b,) in DataLoader(TensorDataset(x), batch_size=128):
+        opt.zero_grad()
+        net(b).pow(2).mean().backward()
+        opt.step()
+    """
+    fix = helpers.run(tmp_path, text, "--on-alarm", "stop").the_alarm()["fix"]["text"]
+    assert "of sample 130, and what is bad in 69 other samples, when" in fix and "drop those samples" in fix, fix

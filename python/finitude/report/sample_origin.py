@@ -224,7 +224,7 @@ def _said(search, look, indices, guilty):
 
 
 def _look_for(birth, source):
-    """(datum, path of the leaf, rows, indices) or None."""
+    """(datum, path of the leaf, rows, indices, how many other samples are bad as well) or None."""
     iterator, batch, indices, before = source
     dataset, collate = getattr(iterator, "_dataset", None), getattr(iterator, "_collate_fn", None)
     found = _bad_leaf(batch, birth.get("name"))
@@ -265,7 +265,8 @@ def _look_for(birth, source):
     if rows is None and search.sample is not None and not single:
         rows = [i for i, index in enumerate(indices) if index == search.sample]
         rows = rows if len(rows) == 1 and len(indices) == 1 else None  # of the others it was not asked
-    return origin, path, rows, indices
+    others = len(set(asked)) - 1 if known and origin is not None and "sample" in origin else 0
+    return origin, path, rows, indices, others
 
 
 def add_to(found: Findings, sources: list[Source]) -> None:
@@ -286,7 +287,7 @@ def add_to(found: Findings, sources: list[Source]) -> None:
         return
     if result is None or result[0] is None:
         return
-    datum, path, rows, indices = result
+    datum, path, rows, indices, others = result
     birth["datum"], op = datum, datum.pop("op", "")
     outside = birth.get("op") in TAKES_IN  # no operator made it: one took it in
     if rows and (outside or birth.get("rows_in") != "batch"):
@@ -319,9 +320,10 @@ def add_to(found: Findings, sources: list[Source]) -> None:
     elif (
         datum["how"] == "stored" and fix and not fix.get("diff") and "sample" in datum and cause["class"] == "bad-data"
     ):
+        more = f", and what is bad in {others} other sample{'s' if others > 1 else ''}," if others else ""
         fix["text"] = (
-            f"fill {datum['field'] or 'it'} of sample {datum['sample']} when the data set is made, or, not tried here, "
-            "drop that sample; masking after arithmetic is too late"
+            f"fill {datum['field'] or 'it'} of sample {datum['sample']}{more} when the data set is made, or, not tried "
+            f"here, drop {'those samples' if others else 'that sample'}; masking after arithmetic is too late"
         )
         fix.update({"file": "", "line": 0})  # the line where the batch is read is not where its data is made
 
