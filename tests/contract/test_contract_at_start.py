@@ -38,6 +38,7 @@ def test_corrupted_state_alarms_before_step_0(tmp_path, setting, kind, name):
     assert (alarm["step"], alarm["sink"]) == (0, {"kind": kind, "name": name}), got.text()
     assert alarm["cause"]["class"] == "corrupted-state" and got.code == 1
     assert alarm["births"][0]["phase"] == "state"
+    assert alarm["weights"] == ("damaged" if kind == "parameter" else "clean"), got.text()
 
 
 GOES_ON = ["a NaN in a parameter", "a NaN in loaded optimizer state"]

@@ -36,6 +36,8 @@ class Settled:
             else:
                 alarm["weights"] = "damaged"
                 self._damage.mark_applied(ordinal, alarm["step"])
+        elif goes_back and alarm["sink"]["kind"] == "state" and alarm["step"] == 0:
+            alarm["weights"] = "clean"  # only what the optimizer was given is bad: parameters are looked at first
         most = self._config.max_skips
         if beyond:
             alarm["text"] += f"; {beyond}"
