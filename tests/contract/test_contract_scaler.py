@@ -151,6 +151,12 @@ def test_a_scaler_that_is_never_updated_is_named(tmp_path):
     assert "its scale is still 1e+38: a skip lowers it only where scaler.update() is called" in got.the_alarm()["text"]
 
 
+def test_a_loaded_scale_that_is_infinite_is_no_missing_update(tmp_path):
+    fault = "if i == 3: scaler.load_state_dict({**scaler.state_dict(), 'scale': INF})"
+    text = training(tmp_path, loop(steps=30, fault=fault)).the_alarm()["text"]
+    assert "its scale is inf, which no update makes finite" in text and "scaler.update()" not in text, text
+
+
 def test_a_complaint_of_the_scaler_is_quoted(tmp_path):
     body = loop(scale=TOO_LARGE, fault="loss = loss * 100").replace("scaler.update()", "pass")
     got = training(tmp_path, body)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .. import _native
 from ..program import optimizer_members, sinks as sinks_of
 
@@ -106,6 +108,11 @@ class ScalerSkips:
 
     def _scale_words(self, ordinal: int, row: int, scale: float) -> str:
         """What is said of the scale after skips in a row. An update halves it after each of them."""
+        if not math.isfinite(scale):
+            return (
+                f" and its scale is {scale:g}, which no update makes finite: begin with a finite init_scale, or load "
+                "an earlier state of the scaler"
+            )
         if row > 1 and self._first_scale.get(ordinal) == scale:
             return (
                 f" and its scale is still {scale:g}: a skip lowers it only where scaler.update() is called after "
