@@ -36,6 +36,10 @@ def test_root_of_a_loaded_negative_moment_is_corrupt_state():
     found = findings("aten::sqrt", moment.sqrt())
     impossible_state.add_to(found, optimizer)
     assert found["births"][0]["phase"] == "state" and found["cause"]["class"] == "corrupted-state"
+    assert found["cause"]["confidence"] == "proven"
+    assert [e["name"] for e in found["cause"]["experiments"] if e.get("confirms")] == [
+        "exp_avg_sq of parameter 0, looked at"
+    ]
 
 
 def test_product_of_a_moment_that_was_infinite_is_corrupt_state():

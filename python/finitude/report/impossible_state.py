@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from ..base.types import Alarm, Findings, Operation, Optimizer
+    from ..base.types import Alarm, Experiment, Findings, Operation, Optimizer
 
 _seen = weakref.WeakKeyDictionary()  # optimizer -> what was found before the step that met it
 _loaded = (
@@ -194,8 +194,15 @@ def add_to(found: Findings, optimizer: Optimizer, ops: Sequence[Operation] = ())
     found["births"].insert(0, _birth(one, writer))
     for experiment in found["cause"]["experiments"]:
         experiment.pop("confirms", None)  # what it says of that call says nothing of this
+    parameter, _, key = one["name"].rpartition(".")
+    looked: Experiment = {
+        "name": f"{key} of {parameter}, looked at",
+        "outcome": "no step makes it so",
+        "confirms": True,
+    }
     found["cause"] = {
         **found["cause"],
+        "experiments": [looked] * (one["confidence"] == "proven") + found["cause"]["experiments"],
         "class": "corrupted-state",
         "confidence": one["confidence"],
         "text": one["text"] + (f"; {writer['op']} made it so, outside of the optimizer's step" if writer else ""),
