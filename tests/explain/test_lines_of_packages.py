@@ -142,3 +142,50 @@ def test_memory_that_a_checkpoint_does_not_write_is_torchs(tmp_path, blocks):
     assert "bug of torch" in alarm["fix"]["text"] and alarm["fix"]["line"] == line_of(text, "# the checkpoint"), (
         got.text()
     )
+
+
+INSIDE = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 3)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for i in range(5):
+    h = model(torch.randn(8, 4)) * torch.tensor([1.0, 1.0, 0.0 if i == 3 else 1.0])
+    LINE
+    loss = c.pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+DIVISIONS = {
+    "c = torch.corrcoef(h.T)": True,
+    "c = h.T.cov() / h.abs().amax(0)": False,
+}
+
+
+@pytest.mark.parametrize("line, is_inside", DIVISIONS.items())
+def test_a_denominator_that_is_not_in_the_line_cannot_be_clamped_there(tmp_path, line, is_inside):
+    got = run(tmp_path, INSIDE.replace("LINE", line), "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert alarm["births"][0]["source"] == line and alarm["cause"]["class"] == "division-by-zero", got.text()
+    assert ("inside what this line calls" in alarm["fix"]["text"]) == is_inside, got.text()
+    assert ("clamp the denominator" in alarm["fix"]["text"]) != is_inside, got.text()
+
+
+def test_a_clamp_within_a_parametrization_of_torch_is_no_advice(tmp_path):
+    text = """
+    import torch
+    from torch.nn.utils.parametrizations import spectral_norm
+    torch.manual_seed(0)
+    last = torch.nn.Linear(4, 1)
+    torch.nn.init.zeros_(last.weight)
+    model = spectral_norm(last)
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    for i in range(2):
+        loss = (model(torch.randn(8, 4)) - 1).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    """
+    fix = run(tmp_path, text, "--on-alarm", "stop").the_alarm()["fix"]["text"]
+    assert fix.startswith("give that part of the weight small random numbers") and "clamp other" not in fix, fix

@@ -19,6 +19,7 @@ from . import (
     growth,
     hyperparameters,
     impossible_state,
+    inside_call,
     own_gradients,
     patch,
     samples,
@@ -277,6 +278,7 @@ class Analysis:
                 birth["rows"] = []  # no samples
         batch_source.name_reader_on_the_way(found)
         patch.add_diff(found)
+        inside_call.add_to(found)
         if optimizer is not None:
             steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
             beyond_rate.add_to(found, optimizer, self._started_with.get(id(optimizer)) or {}, steps)
