@@ -197,17 +197,3 @@ def test_a_hook_is_code_of_the_script(tmp_path, what, after, scale, cause, words
     alarm = got.the_alarm()
     assert alarm["cause"]["class"] == cause and words in alarm["cause"]["text"], got.text()
     assert "accumulategrad" not in got.err and "a metric that is not there yet" not in got.err, got.text()
-
-
-def test_what_is_made_of_the_gradients_is_of_no_micro_batch(tmp_path):
-    body = """
-    for k in range(5):
-        opt.zero_grad()
-        for x in batches[:3]:
-            (loss_of(x) * (k != 3)).backward()
-        for p in model.parameters():
-            p.grad /= torch.zeros(()) if k == 3 else 3
-        opt.step()
-    """
-    got = training(tmp_path, body, "--on-alarm", "stop")
-    assert "in micro-batch" not in got.err and got.the_alarm()["births"][0]["phase"] == "backward", got.text()

@@ -39,8 +39,6 @@ def add_to(found: Findings, late: Sequence[Birth]) -> None:
         return
     if WHERE not in cause["text"] and " into the gradient of " not in cause["text"]:
         cause["text"] += f"; {WHERE}"
-    if "micro_batch" in found:
-        found["micro_batch"] = 0  # of none
     if cause["class"] == "bad-data":
         cause["class"] = "wrong-backward"
         if fix and not fix["verified"]:
