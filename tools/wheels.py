@@ -26,6 +26,7 @@ from finitude.base.compat import PYTHON_RANGE, TORCH_RANGE  # noqa: E402
 HOME = ROOT / "build/wheels"
 DIST = HOME / "dist"
 BUILD_PACKAGES = ["scikit-build-core", "nlohmann-json", "scikit-learn", "tomli;python_version<'3.11'"]
+NO_TORCH = {("3.10", "2.15")}  # no index has a wheel of torch for it: the last for Python 3.10 is 2.14
 TORCH_LIBRARIES = ["libtorch*.so", "libc10*.so"]
 
 
@@ -33,7 +34,8 @@ def supported_pairs():
     """(Python, torch) of each, the newest first, as far as the Pythons are here."""
     pythons = [f"3.{minor}" for minor in range(PYTHON_RANGE[1][1], PYTHON_RANGE[0][1] - 1, -1)]
     torches = [f"2.{minor}" for minor in range(TORCH_RANGE[1][1], TORCH_RANGE[0][1] - 1, -1)]
-    return [(python, torch) for python in pythons if find_python(python) for torch in torches]
+    pairs = [(python, torch) for python in pythons if find_python(python) for torch in torches]
+    return [pair for pair in pairs if pair not in NO_TORCH]
 
 
 def environment_for(version, torch):
