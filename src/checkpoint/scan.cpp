@@ -21,8 +21,12 @@ struct Placed {
   std::size_t tensor;
   std::uint64_t begin, end;
   View view;
-  bool is_not_negative;
+  bool is_not_negative, is_mark;
 };
+
+// Lightning's callbacks begin their best score as Inf. `_is_mark` in python/finitude/report/saved_values.py is the
+// same.
+bool is_mark(const Tensor& tensor) { return tensor.shape.empty() && tensor.name.starts_with("callbacks."); }
 
 // What is read of a storage, and the tensors there.
 struct Part {
@@ -43,7 +47,8 @@ std::vector<Part> parts_of(const Checkpoint& checkpoint) {
     const std::uint64_t begin = tensor.offset, end = begin + span;
     part.begin = part.tensors.empty() ? begin : std::min(part.begin, begin);
     part.end = std::max(part.end, end);
-    part.tensors.push_back({i, begin, end, View(tensor.shape, tensor.strides), tensor.sign == Sign::kNotNegative});
+    part.tensors.push_back(
+        {i, begin, end, View(tensor.shape, tensor.strides), tensor.sign == Sign::kNotNegative, is_mark(tensor)});
   }
   std::erase_if(parts, [](const Part& part) { return part.tensors.empty(); });
   for (Part& part : parts) {
@@ -123,7 +128,7 @@ class Scan {
   void look_at(const Placed& placed, const ElementType& type, const char* data, std::uint64_t from, std::uint64_t to) {
     const sense::Health health = sense::full_scan(data, to - from, type.dtype);
     const bool is_negative = placed.is_not_negative && health.min < 0;
-    if (health.ok() && !is_negative) return;
+    if ((health.ok() && !is_negative) || (placed.is_mark && health.nan == 0)) return;
     TensorHealth found;
     std::uint64_t effort = effort_left();
     const std::uint64_t before = effort;

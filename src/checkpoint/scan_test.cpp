@@ -100,6 +100,16 @@ TEST_F(CheckpointScan, SecondMomentsAreNotNegative) {
             std::vector<std::string>{"state.exp_avg_sq: 0 0 0 at at 0 1"});
 }
 
+TEST_F(CheckpointScan, ABestScoreOfLightningBeginsAsInf) {
+  const std::string first = pickled_tensor("FloatStorage", "0", 2, 0, {}, {}),
+                    second = pickled_tensor("FloatStorage", "0", 2, 1, {}, {}),
+                    weights = pickled_tensor("FloatStorage", "0", 2, 0, {2}, {1});
+  const std::string value = pickled_dict(
+      {{"callbacks", pickled_dict({{"best_score", first}, {"current_score", second}, {"average", weights}})}});
+  EXPECT_EQ(bad_in(torch_file(value, {{kInf, kNan}})),
+            (std::vector<std::string>{"callbacks.current_score: 1 0 0 at at", "callbacks.average: 1 1 0 at 0 at"}));
+}
+
 TEST_F(CheckpointScan, SafetensorsAreRead) {
   const std::string data = bytes_of({1, kNan, 3, 4});
   const std::string file = capture::safetensors_header({{"w", "F32", {2, 2}, data}}) + data;

@@ -183,6 +183,12 @@ def test_weights_of_a_module_alone_are_known():
     assert looked.has_weights and not saved_values.look({"lr": torch.ones(1)}, (), ("weight",)).has_weights
 
 
+def test_a_best_score_of_lightning_begins_as_inf():
+    nan, inf = torch.tensor(float("nan")), torch.tensor(float("inf"))
+    found = [saved_values.look({"callbacks": {"best": one}}, (), ()).why_bad for one in (inf, nan, inf.expand(2))]
+    assert [bool(why) for why in found] == [False, True, True]
+
+
 def test_an_alarm_names_the_last_good_one(tmp_path):
     result = run(tmp_path, TRAINING + "step(); save('a.pt'); step(float('nan'))\n")
     assert result.the_alarm()["last_good"] == {"checkpoint": str(tmp_path / "a.pt"), "step": 1}
@@ -242,14 +248,44 @@ for i in range({80 if is_warned else 260}):
         "import safetensors.torch; safetensors.torch.save_file(model.state_dict(), 'x')",
         "from safetensors.torch import save_file as keep; keep(model.state_dict(), 'x')",
         "import torch.distributed.checkpoint as dcp; dcp.save(model.state_dict(), checkpoint_id='x')",
+        "import torch.distributed.checkpoint as dcp; dcp.async_save(model.state_dict(), checkpoint_id='x').result()",
         "with open('x', 'wb') as f: torch.save(model, f)",
     ],
-    ids=["safetensors", "another name", "dcp", "open file"],
+    ids=["safetensors", "another name", "dcp", "dcp in a thread", "open file"],
 )
 def test_other_writers_are_noted_once(tmp_path, lines):
     early = lines.partition(";")[0] + "\n" if "; " in lines else ""
     result = run(tmp_path, early + TRAINING + f"step()\n{lines}\n")
     assert events_of(result) == [("x", 1, "good", True)], result.text()
+
+
+LIGHTNING = """
+import io, torch
+def _atomic_save(checkpoint, filepath):
+    memory = io.BytesIO()
+    torch.save(checkpoint, memory)
+    if "://" not in str(filepath):
+        open(filepath, "wb").write(memory.getvalue())
+"""
+
+
+@pytest.mark.parametrize("package", ["lightning.fabric", "lightning_fabric"])
+def test_lightning_s_are_noted(tmp_path, package):
+    """It writes through memory. The names are those of Lightning 2.6, which tests/frameworks has itself."""
+    folder = tmp_path / package.replace(".", "/") / "utilities"
+    folder.mkdir(parents=True)
+    (folder / "cloud_io.py").write_text(LIGHTNING)
+    saves = """
+step(); _atomic_save(model.state_dict(), "a.ckpt")
+model[0].weight.data.fill_(float("nan"))
+_atomic_save(filepath="a.ckpt", checkpoint=model.state_dict())
+_atomic_save(model.state_dict(), "s3://bucket/b.ckpt")
+"""
+    text = f"from {package}.utilities.cloud_io import _atomic_save\n" + TRAINING + saves
+    result = run(tmp_path, text, "--checkpoints", "quarantine")
+    expected = [("a.ckpt", 1, "good", True), ("a.ckpt", 1, "bad", True), ("b.ckpt", 1, "bad", True)]
+    assert events_of(result) == expected, result.text()
+    assert (tmp_path / "quarantine/a.ckpt").exists() and "checkpoint s3://bucket/b.ckpt is bad" in result.err
 
 
 def test_schedulers_and_memory_are_no_checkpoints(tmp_path):

@@ -1,5 +1,7 @@
 """Lightning's Trainer where it is hard to run a step again. What every configuration does is in test_table.py."""
 
+import json
+import pathlib
 import re
 
 import pytest
@@ -72,6 +74,41 @@ def test_the_other_package_of_lightning(tmp_path):
     text = text.replace("from lightning.pytorch", "from pytorch_lightning")
     got = run(tmp_path, PROGRAM, "accumulating", str(BAD), options=[], text=text)
     assert_explained(got, PROGRAM, BAD // 3, BIRTH, "division-by-zero")
+
+
+SAVING = """
+import torch, lightning.pytorch as pl
+from lightning.fabric import Fabric
+from torch.utils.data import DataLoader
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(6, 1)
+    def training_step(self, batch, batch_idx):
+        return self.net(batch).pow(2).mean()
+    def on_train_epoch_end(self):
+        if self.current_epoch:
+            self.net.weight.data.fill_(float("nan"))
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-2)
+
+every = pl.callbacks.ModelCheckpoint("saved", "{epoch}", save_top_k=-1)
+model, rows = Model(), DataLoader(torch.randn(8, 6), batch_size=4)
+pl.Trainer(max_epochs=2, accelerator="cpu", logger=False, callbacks=[every], enable_progress_bar=False).fit(model, rows)
+Fabric(accelerator="cpu").save("fabric.ckpt", {"model": model})
+"""
+
+
+def test_its_checkpoints_are_guarded(tmp_path):
+    got = run(tmp_path, "saving.py", options=["--on-alarm", "warn"], text=SAVING)
+    lines = [line for file in tmp_path.glob("finitude-runs/*/events.jsonl") for line in file.read_text().splitlines()]
+    saved = [e for e in map(json.loads, lines) if e["kind"] == "checkpoint"]
+    assert [(pathlib.Path(e["path"]).name, e["step"], e["verdict"]) for e in saved] == [
+        ("epoch=0.ckpt", 2, "good"),
+        ("epoch=1.ckpt", 4, "bad"),
+        ("fabric.ckpt", 4, "bad"),
+    ], got.text()
 
 
 RANKS = "lightning_ranks.py"

@@ -49,6 +49,9 @@ CHECKPOINTS = (
     ("safetensors.torch", "save_file", "tensors", "filename"),
     ("torch.distributed.checkpoint", "save", "state_dict", "checkpoint_id"),
     ("torch.distributed.checkpoint.state_dict_saver", "save", "state_dict", "checkpoint_id"),
+    # Lightning's Trainer and Fabric: torch.save sees memory only, which fsspec writes.
+    ("lightning.fabric.utilities.cloud_io", "_atomic_save", "checkpoint", "filepath"),
+    ("lightning_fabric.utilities.cloud_io", "_atomic_save", "checkpoint", "filepath"),
 )
 
 # Objects that hand on what another one gives: (module, class). What they refer to is looked at.

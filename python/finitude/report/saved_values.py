@@ -57,12 +57,17 @@ def _why_bad(name, tensor, buffers):
     last = name.rpartition(".")[2]
     if not _native.is_finite(tensor):
         statistics = _native.statistics(tensor)
-        is_mask = any(name == buffer or name.endswith(f".{buffer}") for buffer in buffers)
-        if not is_mask or statistics is None or statistics["nan"]:
+        is_meant = _is_mark(name, tensor) or any(name == one or name.endswith(f".{one}") for one in buffers)
+        if not is_meant or statistics is None or statistics["nan"]:
             return count_text(tensor)
     if last in NOT_NEGATIVE and (statistics := _native.statistics(tensor)) is not None and statistics["min"] < 0:
         return "negative values, which a mean of squares cannot have"
     return ""
+
+
+def _is_mark(name, tensor):
+    """Lightning's callbacks begin their best score as Inf; `is_mark` in src/checkpoint/scan.cpp is the same."""
+    return tensor.dim() == 0 and name.startswith("callbacks.")
 
 
 def tensors_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:

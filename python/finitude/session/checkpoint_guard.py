@@ -50,8 +50,9 @@ class CheckpointGuard:
         """Calls `write` with None, or with another path in place of the program's, and notes the file. is_path: the
         program gave a path, and can be given another one. NonFiniteError: it is bad and was refused; nothing has been
         written."""
-        path = working_folder.absolute(path)
-        quarantine = self.quarantine if is_path else None
+        is_url = "://" in path  # Lightning writes to these too
+        path = path if is_url else working_folder.absolute(path)
+        quarantine = self.quarantine if is_path and not is_url else None
         step = self._in_guard(self._steps_before)
         looked = self._in_guard(self._values_of, saved)
         if looked is None or not looked.has_values:  # of a scheduler, say
