@@ -103,6 +103,8 @@ def _of_trace(tensor: Tensor, holds: str) -> Explanation:
 def _what_to_type(is_run: bool) -> str:
     """How to run what made a tensor with all of it recorded. is_run: under `finitude run`."""
     call = "pass a callable that makes it: finitude.explain(lambda: ...)"
+    if notebook_cells.shell() is not None:
+        call = f"type %%explain at the top of the cell that makes it, after %load_ext finitude, or {call}"
     if is_run and os.path.isfile(sys.argv[0]):
         return f"{call}, or type: finitude run --level trace {shlex.join(secrets.masked_words(sys.argv))}"
     return f'{call}, or make it under finitude.watch(level="trace")'

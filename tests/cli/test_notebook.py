@@ -115,3 +115,29 @@ def test_watch_in_a_cell(tmp_path):
     assert (
         streams(closed, "stderr").splitlines()[-1].startswith("finitude: 6 steps watched")
     )  # its capsule may have been waited for
+
+
+MADE = "hidden = torch.full((2, 3), -1.0)\nroot = hidden.sqrt()\nlast = root * 2"
+
+
+def test_a_cell_is_explained(tmp_path):
+    cells = [
+        "import finitude, torch",
+        MADE,
+        "finitude.explain(last)",
+        "%load_ext finitude",
+        f"%%explain\n{MADE}",
+        "%%explain\n(torch.zeros(2) - 1).log()",
+        "%%explain\nones = torch.ones(3)\nones.sum()",
+        "%%explain\nbad = 1 / 0",
+        "print(last.isnan().all().item())\n%unload_ext finitude",
+        "%%explain\n1",
+    ]
+    _, _, plain, _, bound, value, finite, error, after, unloaded = run(tmp_path, *cells)
+    assert "type %%explain at the top of the cell that makes it, after %load_ext finitude" in errors(plain)[0].evalue
+    assert "born in forward   aten::sqrt   Cell In[5]:3   root = hidden.sqrt()" in pages(bound)[-1]["text/plain"]
+    assert "6 NaN of it were born here" in pages(bound)[-1]["text/plain"] and "fix  " in pages(bound)[-1]["text/plain"]
+    assert "aten::log   Cell In[6]:2" in pages(value)[-1]["text/plain"]
+    assert pages(finite)[-1]["text/plain"] == "every value is finite" and not errors(finite)
+    assert [one.ename for one in errors(error)] == ["ZeroDivisionError"] and not pages(error)
+    assert streams(after).startswith("True") and "%%explain` not found" in str(unloaded)
