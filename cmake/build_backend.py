@@ -1,7 +1,7 @@
 """The PEP 517 build backend: scikit-build-core, with the torch to build against found first (torch_finder.py).
 
-The extension has to be compiled against the very torch that it will run with. This module also checks for the compiler
-and the headers, so that what is missing is reported in one line before anything compiles."""
+The extension has to be compiled against the very torch that it will run with. This module also checks for the compiler,
+headers and libraries, so that what is missing is reported in one line before anything compiles."""
 
 import ast
 import os
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 
 import build_progress
 import torch_finder
@@ -26,16 +27,20 @@ get_requires_for_build_editable = _build.get_requires_for_build_editable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INSTALL = "On Debian and Ubuntu: apt-get install"
-PACKAGES = {  # of Debian, by the header that is looked for
+PACKAGES = {  # of Debian, by the header or library that is looked for
     "hwy/highway.h": "libhwy-dev",
     "nlohmann/json.hpp": "nlohmann-json3-dev",
     "CLI/CLI.hpp": "libcli11-dev",
     "zlib.h": "zlib1g-dev",
+    "libz.a": "zlib1g-dev",
     "sqlite3.h": "libsqlite3-dev",
+    "libsqlite3.a": "libsqlite3-dev",
     "Python.h": "python3-dev",
 }
 COME_WITHOUT = ("nlohmann/json.hpp", "Python.h")  # as a build requirement, or with Python
-TORCH_DIR, JSON_INCLUDE = "cmake.define.FINITUDE_TORCH_DIR", "cmake.define.FINITUDE_JSON_INCLUDE"
+NAMED = {"libz.a": "FINITUDE_ZLIB_LIBRARY", "libsqlite3.a": "FINITUDE_SQLITE_LIBRARY"}  # for CMake
+DEFINE = "cmake.define."
+TORCH_DIR, JSON_INCLUDE = f"{DEFINE}FINITUDE_TORCH_DIR", f"{DEFINE}FINITUDE_JSON_INCLUDE"
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
@@ -115,21 +120,55 @@ def _missing_tool(settings):
     """One line that names what to install, or None."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if shutil.which(compiler[0]) is None:
-        others = " ".join(package for name, package in PACKAGES.items() if name not in COME_WITHOUT)
+        others = _packages(name for name in PACKAGES if name not in COME_WITHOUT)
         return f"finitude needs a C++20 compiler, and there is no {compiler[0]}. {INSTALL} g++ {others}"
-    if not _compiles(compiler, "#if __cplusplus < 202002L\n#error old\n#endif\n"):
+    if not _compiles([*compiler, "-E"], "#if __cplusplus < 202002L\n#error old\n#endif\n"):
         return f"finitude needs a compiler of C++20, g++ 12 or later; {compiler[0]} is none. {INSTALL} g++"
-    if os.environ.get("CMAKE_PREFIX_PATH") or os.environ.get("CMAKE_ARGS"):
-        return None  # the headers lie where CMake was asked to look
-    folders = [sysconfig.get_path("include"), *(value for key, value in settings.items() if key.endswith("_INCLUDE"))]
-    command = [*compiler, *(word for folder in folders for word in ("-isystem", folder))]
-    missing = [name for name in PACKAGES if not _compiles(command, f"#if !__has_include(<{name}>)\n#error\n#endif\n")]
+    defined = _defined(settings)
+    if "CMAKE_TOOLCHAIN_FILE" in defined:
+        return None  # it says where CMake looks
+    includes = [sysconfig.get_path("include"), *(value for key, value in defined.items() if key.endswith("_INCLUDE"))]
+    prefixes = _prefixes(defined)
+    headers = [*compiler, "-E", *(w for folder in includes for w in ("-isystem", folder))]
+    headers += [word for prefix in prefixes for word in ("-isystem", os.path.join(prefix, "include"))]
+    linked = [*compiler, *(f"-L{os.path.join(prefix, 'lib')}" for prefix in prefixes)]
+    missing = []
+    for name in PACKAGES:
+        if name.endswith(".a"):
+            is_there = NAMED.get(name) in defined or _compiles(linked, "int main() {}\n", f"-l:{name}")
+        else:
+            is_there = _compiles(headers, f"#if !__has_include(<{name}>)\n#error\n#endif\n")
+        if not is_there:
+            missing.append(name)
     if not missing:
         return None
-    packages = " ".join(PACKAGES[name] for name in missing)
-    return f"finitude needs the header {', '.join(missing)}, which {compiler[0]} does not find. {INSTALL} {packages}"
+    return f"finitude needs {', '.join(missing)}, which {compiler[0]} does not find. {INSTALL} {_packages(missing)}"
 
 
-def _compiles(compiler, text):
-    command = [*compiler, "-x", "c++", "-std=c++20", "-E", "-o", os.devnull, "-"]
-    return subprocess.run(command, input=text, text=True, capture_output=True).returncode == 0
+def _packages(names):
+    return " ".join(dict.fromkeys(PACKAGES[name] for name in names))
+
+
+def _defined(settings):
+    """What CMake is given as -D, by name."""
+    words = shlex.split(os.environ.get("CMAKE_ARGS", ""))
+    named = [word[2:].partition("=") for word in words if word.startswith("-D")]
+    found = {name.partition(":")[0]: value for name, _, value in named}
+    return found | {key.removeprefix(DEFINE): value for key, value in settings.items() if key.startswith(DEFINE)}
+
+
+def _prefixes(defined):
+    """Where CMake looks besides the system's folders: in conda's, say, which is named so, or by a folder of PATH."""
+    named = f"{defined.get('CMAKE_PREFIX_PATH', '')};{defined.get('CMAKE_FIND_ROOT_PATH', '')}".split(";")
+    named += os.environ.get("CMAKE_PREFIX_PATH", "").split(os.pathsep)
+    programs = [os.path.split(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
+    named += [prefix for prefix, name in programs if name == "bin" and prefix not in ("/", "/usr", "/usr/local")]
+    return list(dict.fromkeys(filter(None, named)))
+
+
+def _compiles(command, text, *more):
+    """Does it end well with that program? more: words that follow it."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out")
+        words = [*command, "-x", "c++", "-std=c++20", "-o", out, "-", *more]
+        return subprocess.run(words, input=text, text=True, capture_output=True).returncode == 0

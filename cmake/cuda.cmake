@@ -63,7 +63,7 @@ function(finitude_cuda_program name)
   endforeach()
   add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/${name} DEPENDS ${objects} ${FINITUDE_CUDA_LIBRARY} finitude_core
     COMMAND ${FINITUDE_NVCC} -cudart static -o ${PROJECT_BINARY_DIR}/${name} ${objects} ${FINITUDE_CUDA_LIBRARY}
-      $<TARGET_FILE:finitude_core> ${ZLIB_LIBRARIES} ${FINITUDE_SQLITE_LIBRARY} ${program_LIBRARIES} -lpthread -ldl -Xlinker=-rpath=$ORIGIN
+      $<TARGET_FILE:finitude_core> ${FINITUDE_ZLIB_LIBRARY} ${FINITUDE_SQLITE_LIBRARY} ${program_LIBRARIES} -lpthread -ldl -Xlinker=-rpath=$ORIGIN
     COMMENT "link ${name}" VERBATIM)
   add_custom_target(${name}_program ${by_default} DEPENDS ${PROJECT_BINARY_DIR}/${name})
 endfunction()

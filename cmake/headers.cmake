@@ -17,12 +17,13 @@ target_include_directories(finitude_json SYSTEM INTERFACE ${FINITUDE_JSON_INCLUD
 add_library(finitude_zlib INTERFACE)
 if(NOT FINITUDE_FOLDERS OR "archive" IN_LIST FINITUDE_FOLDERS)
   # Static: a wheel needs no library but torch's and the system's, and nobody else's zlib is met in the process.
-  set(ZLIB_USE_STATIC_LIBS ON)
-  find_package(ZLIB)
-  if(NOT ZLIB_FOUND)
-    message(FATAL_ERROR "There is no zlib.h: install zlib (Debian: zlib1g-dev).")
+  find_path(FINITUDE_ZLIB_INCLUDE zlib.h DOC "The folder that holds zlib.h")
+  find_library(FINITUDE_ZLIB_LIBRARY libz.a DOC "zlib as a static library")
+  if(NOT FINITUDE_ZLIB_INCLUDE OR NOT FINITUDE_ZLIB_LIBRARY)
+    message(FATAL_ERROR "There is no zlib.h or no libz.a: install zlib (Debian: zlib1g-dev) or set FINITUDE_ZLIB_INCLUDE and FINITUDE_ZLIB_LIBRARY.")
   endif()
-  target_link_libraries(finitude_zlib INTERFACE ZLIB::ZLIB)
+  target_include_directories(finitude_zlib SYSTEM INTERFACE ${FINITUDE_ZLIB_INCLUDE})
+  target_link_libraries(finitude_zlib INTERFACE ${FINITUDE_ZLIB_LIBRARY})
   target_link_options(finitude_zlib INTERFACE -Wl,--exclude-libs,libz.a)
 endif()
 

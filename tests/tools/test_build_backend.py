@@ -185,6 +185,41 @@ def test_headers_of_a_build_requirement_suffice(isolated):
     assert "nlohmann" not in ended.stderr
 
 
+def compiler_in(folder, words):
+    """A compiler that knows no folder for what is linked but those that it is given."""
+    (folder / "compiler").write_text(f'#!/bin/sh\nexec g++ {words} "$@"\n')
+    (folder / "compiler").chmod(0o755)
+    return str(folder / "compiler")
+
+
+def test_static_libraries_are_asked_for(isolated, tmp_path):
+    """zlib.h is there and libz.a is not, as on systems that keep them in two packages."""
+    environment_with(isolated.folder / "isolated", "2.13.0")
+    linker = tmp_path / "ld"
+    linker.write_text('#!/bin/sh\ncase "$*" in *libz.a*) exit 1 ;; esac\nexec ld.bfd "$@"\n')
+    linker.chmod(0o755)
+    ended = isolated.call(CXX=compiler_in(tmp_path, f"-B{tmp_path}"))
+    expect_line(ended, "needs libz.a, which", "apt-get install zlib1g-dev")
+    assert "sqlite" not in ended.stderr
+
+
+@pytest.mark.parametrize("named", ["CMAKE_PREFIX_PATH", "CMAKE_ARGS", "PATH"])
+def test_what_lies_below_a_prefix_is_found(isolated, tmp_path, named):
+    """As in conda, whose prefix has all but one."""
+    torch = environment_with(isolated.folder / "isolated", "2.13.0")
+    prefix = tmp_path / "conda"
+    (prefix / "lib").mkdir(parents=True)
+    for header in ("hwy/highway.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "zlib.h", "Python.h"):
+        (prefix / "include" / header).parent.mkdir(parents=True, exist_ok=True)
+        (prefix / "include" / header).touch()
+    value = {"CMAKE_ARGS": f"-DX=1 -DCMAKE_PREFIX_PATH:PATH={prefix}", "PATH": f"{prefix}/bin:{os.environ['PATH']}"}
+    asked = {named: value.get(named, str(prefix)), "CXX": compiler_in(tmp_path, "-nostdinc")}
+    ended = isolated.call(**asked)
+    expect_line(ended, "needs sqlite3.h, which", "apt-get install libsqlite3-dev")
+    (prefix / "include/sqlite3.h").touch()
+    expect(isolated.call(**asked), torch)
+
+
 PROGRESS = """
 import build_progress, os, subprocess, sys
 build_progress.EVERY = 0
