@@ -5,7 +5,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 apt_demo=(g++ cmake ninja-build libhwy-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libsqlite3-dev)
-apt_test=(libgtest-dev libgmock-dev librapidcheck-dev)
+apt_test=(libgtest-dev libgmock-dev librapidcheck-dev zsh fish)
 apt_bench=(libbenchmark-dev)
 apt_lines=(valgrind)
 apt_neon=(g++-12-aarch64-linux-gnu qemu-user)
