@@ -11,12 +11,17 @@ import shutil
 import pytest
 
 import helpers
+import made_stores
 from finitude.base import config, family
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 CAPSULE = DATA / "capsules" / "schema_1_statistics"
-# What each takes, and the words that make it short.
+# What each takes.
 TAKES = {
+    "export --to csv": ("run", "20260103-healthy"),
+    "rows": ("run", "20260103-healthy"),
+    "policy": ("run", "20260103-healthy"),
+    "ctl": ("run", "20260103-healthy"),
     "report": ("run", "20260103-healthy"),
     "doctor": ("run", "20260103-healthy"),
     "dump": ("traced run or capsule", "20260102-bad/step-000002"),
@@ -36,6 +41,7 @@ def runs(tmp_path):
     ):
         (folder / run).mkdir(parents=True)
         shutil.copyfile(DATA / "reports" / f"{report}.json", folder / run / "report.json")
+    made_stores.store(folder / "20260103-healthy", steps=5, parameters=0)
     for place in ("20260101-old/step-000009", "20260102-bad/step-000001", "20260102-bad/step-000002"):
         shutil.copytree(CAPSULE, folder / place)
     return folder
@@ -50,10 +56,11 @@ def untimed(text):
 def test_the_newest_is_taken_and_named(runs, word):
     what, place = TAKES[word]
     path = f"finitude-runs/{place}"
-    got = helpers.finitude(runs.parent, word)
+    got = helpers.finitude(runs.parent, *word.split())
     assert got.err.splitlines()[0] == f"finitude: no path given: took the newest {what}, {path}", got.text()
-    named = helpers.finitude(runs.parent, word, path)
+    named = helpers.finitude(runs.parent, *word.split(), path)
     assert (got.code, untimed(got.out)) == (named.code, untimed(named.out)), (got.text(), named.text())
+    assert got.code != 3 or word == "rows", got.text()  # the store has none
 
 
 def test_diff_takes_the_newest_two(runs):
@@ -86,7 +93,7 @@ def test_wrong_option_without_path_is_wrong_usage(tmp_path, words):
 
 @pytest.mark.parametrize("word", [*TAKES, "diff", "list"])
 def test_missing_run_names_the_places_searched(tmp_path, word):
-    got = helpers.finitude(tmp_path, word)
+    got = helpers.finitude(tmp_path, *word.split())
     assert (got.code, got.out) == (3, ""), got.text()
     assert f"found: looked in {tmp_path}/finitude-runs, which does not exist; expected folders" in got.err, got.text()
     assert ("finitude list DIR" if word == "list" else "FINITUDE_RUNS") in got.err, got.text()
