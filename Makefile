@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test test-frameworks test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu gpu-pack format lint house docs clean
+.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test test-frameworks test-exports test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu gpu-pack format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ bench-peers: ## Install the packages that only two of the alternatives need, int
 
 test-frameworks: ## Tests with the real Lightning, transformers and Accelerate, in a venv below build/ (not in CI)
 	@tools/test_frameworks.sh
+
+test-exports: ## finitude export with the real wandb, MLflow, TensorBoard, pyarrow and matplotlib, in a venv below build/ (not in CI)
+	@tools/test_frameworks.sh exports
 
 gpu: ## On a machine with a GPU: its tests and benchmarks; writes docs/overhead-gpu.md (not in CI)
 	@tools/gpu.sh
