@@ -40,6 +40,7 @@ PACKAGES = {  # of Debian, by the header or library that is looked for
 COME_WITHOUT = ("nlohmann/json.hpp", "Python.h")  # as a build requirement, or with Python
 NAMED = {"libz.a": "FINITUDE_ZLIB_LIBRARY", "libsqlite3.a": "FINITUDE_SQLITE_LIBRARY"}  # for CMake
 DEFINE = "cmake.define."
+ELSEWHERE = {"CMAKE_TOOLCHAIN_FILE", "CMAKE_SYSROOT", "CMAKE_INCLUDE_PATH", "CMAKE_LIBRARY_PATH"}
 TORCH_DIR, JSON_INCLUDE = f"{DEFINE}FINITUDE_TORCH_DIR", f"{DEFINE}FINITUDE_JSON_INCLUDE"
 
 
@@ -125,13 +126,13 @@ def _missing_tool(settings):
     if not _compiles([*compiler, "-E"], "#if __cplusplus < 202002L\n#error old\n#endif\n"):
         return f"finitude needs a compiler of C++20, g++ 12 or later; {compiler[0]} is none. {INSTALL} g++"
     defined = _defined(settings)
-    if "CMAKE_TOOLCHAIN_FILE" in defined:
-        return None  # it says where CMake looks
+    if not ELSEWHERE.isdisjoint((*defined, *os.environ)):
+        return None  # CMake will say what it does not find there
     includes = [sysconfig.get_path("include"), *(value for key, value in defined.items() if key.endswith("_INCLUDE"))]
     prefixes = _prefixes(defined)
     headers = [*compiler, "-E", *(w for folder in includes for w in ("-isystem", folder))]
     headers += [word for prefix in prefixes for word in ("-isystem", os.path.join(prefix, "include"))]
-    linked = [*compiler, *(f"-L{os.path.join(prefix, 'lib')}" for prefix in prefixes)]
+    linked = [*compiler, *(f"-L{prefix}/{folder}" for prefix in prefixes for folder in ("lib", "lib64"))]
     missing = []
     for name in PACKAGES:
         if name.endswith(".a"):
