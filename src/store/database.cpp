@@ -90,7 +90,11 @@ Status Database::make(const std::string& path, const std::map<std::string, std::
            "INSERT INTO batch VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(optimizer, step, micro_batch) "
            "DO UPDATE SET applied = max(applied, excluded.applied), event = coalesce(excluded.event, event)",
            &made->insert_batch_) &&
-       made->prepare("UPDATE batch SET event = ? WHERE optimizer = ? AND step = ?", &made->mark_batch_) &&
+       made->prepare(
+           // A warning of the same step does not hide a spike, nor anything an alarm.
+           "UPDATE batch SET event = ?1 WHERE optimizer = ?2 AND step = ?3 AND (event IS NULL OR event = 'warning' OR "
+           "?1 = 'alarm')",
+           &made->mark_batch_) &&
        made->prepare("DELETE FROM batch WHERE optimizer = ? AND step = ? AND event IS NULL", &made->delete_batch_);
   for (const auto& [key, value] : info) ok = ok && made->put_info(key, value);
   if (!ok || !made->execute("COMMIT")) return made->failure();

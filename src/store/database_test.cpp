@@ -227,6 +227,25 @@ TEST_F(StoreDatabase, AnEventMarksAStepThatIsThere) {
   EXPECT_EQ(ask("SELECT count(*) FROM batch WHERE event IS NULL AND step = 1"), 1);
 }
 
+TEST_F(StoreDatabase, AnEventIsNotHiddenByAWeakerOne) {
+  database_->name(0, {"SGD", {}});
+  RowsWriter rows;
+  const auto bytes = batch_of(0, 2, &rows);
+  database_->add(rows_of(0, bytes), 1);
+  const auto mark = [&](StepEvent event) {
+    StepRow row;
+    row.is_applied = false;
+    row.event = event;
+    database_->add(row, 2);
+  };
+  for (const StepEvent event : {StepEvent::kWarning, StepEvent::kSpike, StepEvent::kWarning}) mark(event);
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT count(*) FROM batch WHERE event = 'spike'"), 1);
+  for (const StepEvent event : {StepEvent::kAlarm, StepEvent::kSpike}) mark(event);
+  ASSERT_TRUE(database_->commit().ok());
+  EXPECT_EQ(ask("SELECT count(*) FROM batch WHERE event = 'alarm'"), 1);
+}
+
 TEST_F(StoreDatabase, OldRowsGoButForThoseOfEvents) {
   database_->name(0, {"SGD", {}});
   std::vector<std::byte> bytes;

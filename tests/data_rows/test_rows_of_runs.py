@@ -90,6 +90,25 @@ print(used)
     assert "2 rows of Texts are skipped" in again.err
 
 
+def test_rows_of_a_spike_are_those_that_made_the_loss_jump(tmp_path):
+    """It is said three steps later, when the loss has not come back."""
+    text = (
+        TRAINING.replace("return 24", "return 400").replace('float("nan") if i in self.bad', "60.0 if i in self.bad")
+        + """
+Texts.bad = (240, 241, 242, 243)
+for batch in DataLoader(Texts(), batch_size=4): step(batch)
+"""
+    )
+    result = run(tmp_path, text.replace("0.1 * i", "1.0 + i % 7 / 70"))
+    (spike, *_) = [w for w in result.report["warnings"] if w["what"] == "spike"]
+    assert (spike["since"], spike["step"]) == (60, 63), result.text()
+    listed = finitude(tmp_path, "rows", "--json", "--skip-list", "skip.jsonl")
+    assert listed.code == 0, listed.text()
+    (bad,) = [one for one in json.loads(listed.out)["steps"] if one["event"] == "spike"]
+    assert (bad["step"], bad["batches"][0]["ids"]) == (60, [240, 241, 242, 243])
+    assert [one.ids for one in skip_list.read(str(tmp_path / "skip.jsonl"))] == [[240, 241, 242, 243]]
+
+
 @pytest.mark.slow
 def test_loader_asked_ahead_has_rows_of_its_step(tmp_path):
     folder = tmp_path / "accelerate"

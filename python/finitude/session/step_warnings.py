@@ -40,8 +40,9 @@ class StepWarnings:
             return
         for one in json.loads(_native.warning_entries(warnings, wanted, names, kind)):
             self._in_guard(self._add, one)
-            event = "spike" if one["what"] == "spike" else "warning"
-            self._in_guard(_native.note_event_in_store, ordinal, one["step"], event)
+            # A spike is said once it has stayed; the rows that made the loss jump are those of its first step.
+            step, event = (one["since"], "spike") if one["what"] == "spike" else (one["step"], "warning")
+            self._in_guard(_native.note_event_in_store, ordinal, step, event)
 
     def _add(self, warning: StepWarning):
         self._report.warn(warning)
