@@ -88,7 +88,7 @@ ordered_json onsets_of(const std::vector<AppliedStep>& steps) {
     ordered_json one = {{"quantity", of_loss ? "loss" : "gradient"},
                         {"step", steps[growth->at].step},
                         {"steps", steps.size() - 1 - growth->at},
-                        {"from", std::fabs(values[growth->at])},
+                        {"from", growth->from},
                         {"to", std::fabs(values.back())},
                         {"factor_per_step", growth->factor}};
     if (growth->is_older && steps[growth->at].step > 0) one["at_most"] = true;

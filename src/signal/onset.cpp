@@ -1,6 +1,7 @@
 #include "signal/onset.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -10,11 +11,45 @@ namespace {
 constexpr std::size_t kLookedBack = 4096;  // steps, which is what the ring of steps holds
 constexpr std::size_t kLeastSteps = 3;     // of growth, else it is a jump
 constexpr double kLeastGrowth = 10;
-constexpr double kLeastFit = 0.6;  // of the variance of the logarithms
-constexpr double kOneStep = 0.8;   // of the growth: more in a single step is a jump
-constexpr double kMostRise = 700;  // its exponential is still finite
+constexpr double kLeastFit = 0.6;      // of the variance of the logarithms
+constexpr double kOneStep = 0.8;       // of the growth: more in a single step is a jump
+constexpr double kMostRise = 700;      // its exponential is still finite
+constexpr double kSpikeDistance = 10;  // times the median distance of a value from the median around it
+
+double middle(double a, double b, double c) noexcept { return std::max(std::min(a, b), std::min(std::max(a, b), c)); }
+
+double middle(std::span<const double> values, std::size_t i) noexcept {
+  std::array<double, 5> five;
+  std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i - 2), five.size(), five.begin());
+  std::ranges::nth_element(five, five.begin() + 2);
+  return five[2];
+}
+
+// The running median of five, of three next to an end, and at an end what Tukey's rule takes: the middle one of the
+// value and of where a line through the two medians behind it leads. All of them leave a monotone series as it is.
+double around(std::span<const double> y, std::size_t i) noexcept {
+  const std::size_t n = y.size();
+  if (i >= 2 && i + 2 < n) return middle(y, i);
+  if (i == 1 || i == n - 2) return middle(y[i - 1], y[i], y[i + 1]);
+  const std::size_t second = i == 0 ? 1 : n - 2, third = i == 0 ? 2 : n - 3;
+  const double near = middle(y[second - 1], y[second], y[second + 1]);
+  return middle(y[i], near, 3 * near - 2 * middle(y, third));
+}
 
 }  // namespace
+
+void remove_spikes(std::span<double> values, std::span<double> room) noexcept {
+  const std::size_t n = values.size();
+  if (n < 5) return;
+  for (std::size_t i = 0; i < n; ++i) room[i] = std::fabs(values[i] - around(values, i));
+  std::ranges::nth_element(room, room.begin() + static_cast<std::ptrdiff_t>(n / 2));
+  const double most = kSpikeDistance * room[n / 2];
+  for (std::size_t i = 0; i < n; ++i) {
+    const double usual = around(values, i);
+    room[i] = std::fabs(values[i] - usual) > most ? usual : values[i];
+  }
+  std::ranges::copy(room, values.begin());
+}
 
 // With T(b) the sum of y[t] (t - b) over t > b, the line's rise is (T - H1 mean) / (H2 - H1^2 / n), where H1 and H2 are
 // the sums of (t - b) and of its square. T is carried from one onset to the one before.
@@ -43,6 +78,12 @@ std::optional<Hinge> fit_hinge(std::span<const double> values, std::size_t least
   return best;
 }
 
+double largest_step(std::span<const double> values) noexcept {
+  double largest = 0;
+  for (std::size_t i = 0; i + 1 < values.size(); ++i) largest = std::max(largest, values[i + 1] - values[i]);
+  return largest;
+}
+
 std::optional<Growth> growth_to_end(std::span<const double> values) {
   std::size_t first = values.size();
   const std::size_t oldest = values.size() - std::min(values.size(), kLookedBack);
@@ -51,16 +92,16 @@ std::optional<Growth> growth_to_end(std::span<const double> values) {
   logs.reserve(values.size() - first);
   for (const double value : values.subspan(first)) logs.push_back(std::log(std::fabs(value)));
 
+  std::vector<double> room(logs.size());
+  remove_spikes(logs, room);
   const std::optional<Hinge> fit = fit_hinge(logs, kLeastSteps);
   if (!fit || fit->rise <= 0 || fit->explained < kLeastFit) return std::nullopt;
   const double needed = std::log(kLeastGrowth), last = logs.back();
   if (fit->rise * static_cast<double>(logs.size() - 1 - fit->at) < needed || last - fit->level < needed)
     return std::nullopt;
   if (last < *std::ranges::max_element(logs) - needed) return std::nullopt;
-  for (std::size_t i = fit->at; i + 1 < logs.size(); ++i) {
-    if (logs[i + 1] - logs[i] > kOneStep * (last - fit->level)) return std::nullopt;
-  }
-  return Growth{first + fit->at, std::exp(std::min(fit->rise, kMostRise)),
+  if (largest_step(std::span(logs).subspan(fit->at)) > kOneStep * (last - fit->level)) return std::nullopt;
+  return Growth{first + fit->at, std::exp(logs[fit->at]), std::exp(std::min(fit->rise, kMostRise)),
                 first == 0 && fit->at < std::max<std::size_t>(1, logs.size() / 100)};
 }
 

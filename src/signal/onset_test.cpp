@@ -66,6 +66,62 @@ TEST(Onset, ValuesBeforeANonFiniteDoNotCount) {
   EXPECT_FALSE(growth->is_older);
 }
 
+// Of values from 100 steps of which the last 60 grow; noise: of their logarithms.
+std::vector<double> grown(double noise, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> scatter(0, noise > 0 ? noise : 1);
+  std::vector<double> values;
+  for (int i = -39; i <= 60; ++i)
+    values.push_back(2 * std::pow(1.2, std::max(i, 0)) * std::exp(noise > 0 ? scatter(random) : 0));
+  return values;
+}
+
+TEST(Onset, ASpikeAnywhereHardlyMovesIt) {
+  for (const double noise : {0.0, 0.1, 0.3}) {
+    const std::vector<double> values = grown(noise, 5);
+    const auto without = growth_to_end(values);
+    ASSERT_TRUE(without);
+    EXPECT_NEAR(static_cast<double>(without->at), 39, noise > 0 ? 4 : 0);
+    for (std::size_t at = 0; at < values.size(); ++at) {
+      for (const double times : {1e-30, 1e-6, 0.01, 3.0, 30.0, 1e4, 1e6, 1e30}) {
+        std::vector<double> spiked = values;
+        spiked[at] *= times;
+        const auto with = growth_to_end(spiked);
+        ASSERT_TRUE(with) << noise << ": " << times << " at " << at;
+        EXPECT_NEAR(static_cast<double>(with->at), static_cast<double>(without->at), 3) << times << " at " << at;
+        EXPECT_NEAR(std::log(with->factor), std::log(without->factor), 0.1 * std::log(without->factor));
+        EXPECT_LT(with->from, 10) << times << " at " << at;
+      }
+    }
+  }
+}
+
+TEST(Onset, SpikesAreRemovedAndNothingElse) {
+  const auto after = [](std::vector<double> values) {
+    std::vector<double> room(values.size());
+    remove_spikes(values, room);
+    return values;
+  };
+  std::vector<double> level(20, 1.0), line, shift(20, 1.0), noisy;
+  std::mt19937 random(3);
+  std::normal_distribution<double> noise;
+  for (int i = 0; i < 20; ++i) {
+    line.push_back(i < 12 ? 0 : 0.3 * (i - 11));
+    shift[static_cast<std::size_t>(i)] += i > 8 ? 7 : 0;
+    noisy.push_back(noise(random));
+  }
+  for (const auto& values : {level, line, shift, noisy, std::vector<double>{1, 9, 1, 1}})
+    EXPECT_EQ(after(values), values);
+  for (std::size_t at = 0; at < level.size(); ++at) {
+    std::vector<double> spiked = level;
+    spiked[at] = 50;
+    EXPECT_EQ(after(spiked), level) << at;
+    if (at < 2 || at + 3 >= level.size()) continue;  // of two at an end there is nothing behind them
+    spiked[at + 1] = 60;
+    EXPECT_EQ(after(spiked), level) << at;
+  }
+}
+
 TEST(Onset, AJumpIsNoGrowth) {
   std::vector<double> values(40, 1.0);
   values.back() = 1e6;

@@ -11,7 +11,6 @@ namespace {
 constexpr std::size_t kLeastValues = 12;  // of a level, before a line is fitted
 constexpr std::size_t kLeastRising = 6;   // of these, on the line
 constexpr double kLeastLineFit = 0.7;     // of the variance
-constexpr double kMostAtOnce = 0.5;       // of the rise: more between two values is a jump
 constexpr double kAboveNoise = 6;         // times the scatter of one value to the next
 constexpr double kStillRising = 0.4;      // of the fitted rise, over the last quarter of it
 
@@ -106,17 +105,18 @@ std::optional<Rise> Trend::rise(double least, bool all) const noexcept {
     // What follows costs as much as the rest of a step's record: nearly every level is ruled out here. Of noise alone
     // the last value is as often low as high, so it counts with the one before.
     if (std::min(last, window[window.size() - 2]) - window.lowest() < least) continue;
-    const std::span<const double> y = window.copy(room);
+    const double noise = scatter(window.copy(room));
+    const std::span<double> y(room.data(), window.size());
+    std::array<double, kKept> spare;
+    remove_spikes(y, std::span(spare).first(y.size()));
     const std::optional<Hinge> fit = fit_hinge(y, kLeastRising);
     if (!fit || fit->rise <= 0 || fit->explained < kLeastLineFit) continue;
     const auto line = y.subspan(fit->at);
     const auto values = static_cast<double>(line.size() - 1);
-    const double grown = fit->rise * values, noise = scatter(y);
+    const double grown = fit->rise * values;
     if (grown < least || grown < kAboveNoise * noise) continue;
-    if (last < *std::ranges::max_element(y) - least / 2) continue;
-    double largest = 0;
-    for (std::size_t i = 0; i + 1 < line.size(); ++i) largest = std::max(largest, line[i + 1] - line[i]);
-    if (largest > kMostAtOnce * grown) continue;
+    if (y.back() < *std::ranges::max_element(y) - least / 2) continue;
+    if (largest_step(line) > kMostAtOnce * grown) continue;
     const std::size_t quarter = std::max<std::size_t>(1, (line.size() - 1) / 4);
     const double late = mean(line.last(quarter)) - mean(line.last(2 * quarter).first(quarter));
     if (late < kStillRising * fit->rise * static_cast<double>(quarter)) continue;

@@ -55,21 +55,30 @@ bool WeightWatch::grows(std::size_t parameter, Course* course) const {
   while (count < size_ && kept(count, parameter) > 0) ++count;
   if (count < kLeastPasses) return false;
   for (std::size_t i = 0; i < count; ++i) room[i] = std::log(static_cast<double>(kept(count - 1 - i, parameter)));
-  const std::span<const double> values(room.data(), count);
+  const std::span<double> values(room.data(), count);
+  std::array<double, kPasses> spare;
+  remove_spikes(values, std::span(spare).first(count));
   const auto fit = fit_hinge(values, kLeastRisingPasses);
   if (!fit || fit->rise <= 0 || fit->explained < kLeastExplained) return false;
   const std::size_t rising = count - 1 - fit->at, half = rising / 2;
   *course = {count - 1 - fit->at, values[fit->at], values.back(),
              (values.back() - values[fit->at]) / static_cast<double>(rising),
              (values.back() - values[count - 1 - half]) / static_cast<double>(half)};
-  return course->to - course->from >= kLeastWeightGrowth && course->late_rise >= kSteady * course->rise;
+  const double grown = course->to - course->from;
+  return grown >= kLeastWeightGrowth && course->late_rise >= kSteady * course->rise &&
+         largest_step(values.subspan(fit->at)) <= kMostAtOnce * grown;
 }
 
 // A small parameter, a bias say, may grow far without harm: what counts is where the largest weight began.
 void WeightWatch::look_at_growth(std::uint64_t step, double lr, std::vector<Warning>* found) {
+  if (size_ < kLeastPasses) return;
+  const auto lasting = [&](std::size_t i) { return std::min(kept(0, i), kept(1, i)); };  // a spike is in one pass
   float largest = 0;
-  for (std::size_t i = 0; i < width_; ++i) largest = std::max(largest, kept(0, i));
-  if (!std::isfinite(largest) || largest < kAboveStart * started_with_ || largest < 10 * said_) return;
+  for (std::size_t i = 0; i < width_; ++i) {
+    if (!std::isfinite(kept(0, i))) return;
+    largest = std::max(largest, lasting(i));
+  }
+  if (largest < kAboveStart * started_with_ || largest < 10 * said_) return;
   Warning w;
   double most = 0;
   Course worst;
@@ -78,7 +87,7 @@ void WeightWatch::look_at_growth(std::uint64_t step, double lr, std::vector<Warn
     Course course;
     if (!grows(i, &course)) continue;
     ++growing;
-    if (kept(0, i) < kAboveStart * started_with_ || course.to - course.from <= most) continue;
+    if (lasting(i) < kAboveStart * started_with_ || course.to - course.from <= most) continue;
     most = course.to - course.from;
     worst = course;
     w.parameter = i;

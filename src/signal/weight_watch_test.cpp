@@ -52,6 +52,27 @@ TEST(WeightWatch, GrowthOfAllIsWidespread) {
   EXPECT_TRUE(found[0].is_widespread);
 }
 
+TEST(WeightWatch, AJumpIsNoGrowth) {
+  const auto jumped = [](std::uint64_t pass) { return pass < 60 ? 0.3f : 80.0f; };
+  EXPECT_TRUE(warnings_of(80, 3, [&](std::uint64_t pass, std::size_t) { return Weight{jumped(pass)}; }).empty());
+  const auto rising = [&](std::uint64_t pass, std::size_t) {  // as learning does, before and after
+    return Weight{jumped(pass) * (1 + 0.002f * static_cast<float>(pass))};
+  };
+  EXPECT_TRUE(warnings_of(120, 3, rising).empty());
+}
+
+TEST(WeightWatch, ASpikeInAGrowthHidesNothing) {
+  for (std::uint64_t at = 2; at < 30; ++at) {
+    const auto found = warnings_of(40, 2, [at](std::uint64_t pass, std::size_t i) {
+      return Weight{(pass == at ? 500 : 1) * (i == 1 && pass > 10 ? grown(0.3, pass - 10) : 0.3f)};
+    });
+    ASSERT_FALSE(found.empty()) << at;
+    EXPECT_EQ(found[0].parameter, 1u);
+    EXPECT_NEAR(static_cast<double>(found[0].since), 11 * kPass, 2 * kPass) << at;
+    EXPECT_NEAR(std::log(found[0].factor), 0.3 / kPass, 0.15 * 0.3 / kPass) << at;  // of nine passes
+  }
+}
+
 TEST(WeightWatch, LinearWeightGrowthIsLearning) {
   EXPECT_TRUE(warnings_of(200, 3, [](std::uint64_t pass, std::size_t) {
                 return Weight{0.02f + 0.05f * static_cast<float>(pass)};
