@@ -222,7 +222,7 @@ def watch(
         experiments: time in seconds for trying the fix and other changes on a bad step; 0: none (60).
         stream_gradients: "auto", "on" or "off": read gradients on a GPU while backward computes others ("auto").
         warnings: "all", "off", or names with commas of what to warn of while values are still finite: growth, spike,
-            vanishing, scale, dead, clipping, norm, no-learning, headroom, vanishing-depth, exploding-depth,
+            outlier, vanishing, scale, dead, clipping, norm, no-learning, headroom, vanishing-depth, exploding-depth,
             logits, attention, dropped ("all").
         grad_warn: a 2-norm of all gradients above it is warned of as "norm"; 0: none is (0).
         checkpoints: "warn", "refuse", "quarantine" or "off": what to do where a checkpoint that is written holds NaN,

@@ -264,6 +264,7 @@ void Engine::keep(Watched& watched, std::uint64_t step, double loss) {
     if (!incident::is_wanted(warning.what, options_.warnings)) continue;
     const auto entry = incident::to_json(warning, watched.names(), watched.class_name());
     document_.add_warning(entry);
+    if (warning.what == signal::What::kOutlier) continue;  // it is over; one that stays is a spike
     if (++warning_lines_ > incident::kMaxWarningLines) continue;
     say("finitude: warning: step " + std::to_string(warning.step) + ": " + entry["text"].get<std::string>() +
         (warning_lines_ == incident::kMaxWarningLines ? "; further warnings are only recorded\n" : "\n"));

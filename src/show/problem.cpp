@@ -192,7 +192,7 @@ const Shape kAdvisory{{{"kind", kText, true},
                        {"cause", kObject | kNull, false, {}, &kCause},
                        {"capsule", kTextOrNull}}};
 const Shape kWarning{{{"what", kText, true,
-                       "growth|spike|vanishing|scale|dead|clipping|norm|no-learning|headroom|"
+                       "growth|spike|outlier|vanishing|scale|dead|clipping|norm|no-learning|headroom|"
                        "vanishing-depth|exploding-depth|logits|attention|dropped"},
                       {"name", kText, true},
                       {"step", kCount, true},

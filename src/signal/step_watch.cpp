@@ -20,6 +20,11 @@ const double kJumpStep = std::log(4.0), kJump = std::log(1000.0);
 constexpr std::size_t kSpikeSteps = 4, kSpikeAfter = 32;
 const double kSpike = std::log(10.0), kSpikeGradient = std::log(3.0);
 constexpr double kSpikeScatter = 10;
+// A single step far outside: by that many times the scatter, which counts no less than the first factor and no more
+// than the second.
+constexpr double kOutlierScatter = 40;
+const double kOutlierLoss[] = {std::log(30.0), std::log(1000.0)}, kOutlierGradient[] = {std::log(10.0), std::log(30.0)};
+constexpr std::uint32_t kMostOutliers = 100;  // that are reported
 constexpr float kScaleFall = 1024, kSmallScale = 16;
 const double kVanished = std::log(1e6);
 // A loss that fell below that share of what it began with has nothing left to say but the noise of its arithmetic.
@@ -39,6 +44,27 @@ double tail_median(const Window& window, std::size_t count) noexcept {
   count = std::min(count, window.size());
   for (std::size_t i = 0; i < count; ++i) room[i] = window[window.size() - count + i];
   return median({room.data(), count});
+}
+
+struct Usual {
+  double value = 0, scatter = 0;  // medians: of the values, and of the distance of one to the next
+};
+
+// Without the last `count`.
+Usual usual_before(const Window& window, std::size_t count) noexcept {
+  std::array<double, kKept> room, steps;
+  const auto before = window.copy(room).first(window.size() - count);
+  for (std::size_t i = 0; i + 1 < before.size(); ++i) steps[i] = std::fabs(before[i + 1] - before[i]);
+  return {median(before), median({steps.data(), before.size() - 1})};
+}
+
+// Whether the last value, less that, is the first one far above what is usual.
+bool is_far_outside(const Window& window, double less, const double (&bounds)[2]) noexcept {
+  const double last = window.last() - less, before = window[window.size() - 2];
+  if (last - before < bounds[0]) return false;  // of nearly every step
+  const Usual usual = usual_before(window, 1);
+  return before - usual.value < bounds[0] &&
+         last - usual.value >= std::clamp(kOutlierScatter * usual.scatter, bounds[0], bounds[1]);
 }
 
 }  // namespace
@@ -69,6 +95,7 @@ bool StepWatch::note(const Sample& sample, std::span<const float> gradients) {
   look_at_jump(sample, true);
   look_at_jump(sample, false);
   look_at_spike(sample);
+  look_at_outlier(sample);
   look_at_scale(sample);
   look_at_vanishing(sample);
   look_at_norm(sample);
@@ -147,15 +174,12 @@ void StepWatch::look_at_spike(const Sample& sample) {
   if (loss.size() < kSpikeAfter || gradient.size() < kSpikeAfter || positive_losses_ < loss.size()) return;
   // One comparison in nearly every step: the last one is not far above the one just before a spike would have begun.
   if (loss.last() - loss[loss.size() - 1 - kSpikeSteps] < kSpike) return;
-  std::array<double, kKept> room, bends;
-  const auto before = loss.copy(room).first(loss.size() - kSpikeSteps);
-  const double usual = median(before);
-  std::size_t count = 0;
-  for (std::size_t i = 0; i + 1 < before.size(); ++i) bends[count++] = std::fabs(before[i + 1] - before[i]);
-  const double least = usual + std::max(kSpike, kSpikeScatter * median({bends.data(), count}));
+  const auto [usual, scatter] = usual_before(loss, kSpikeSteps);
+  const double least = usual + std::max(kSpike, kSpikeScatter * scatter);
   double lowest = loss.last();
   for (std::size_t i = loss.size() - kSpikeSteps; i < loss.size(); ++i) lowest = std::min(lowest, loss[i]);
   if (lowest < least || is_noise(lowest)) return;
+  if (lowest - loss[loss.size() - 1 - kSpikeSteps] < kSpike / 2) return;  // a growth, with one spike at its end
   if (tail_median(gradient, kSpikeSteps) < tail_median(gradient, kKept) + kSpikeGradient) return;
   said_spike_.forget_if_below(loss.last());
   if (said_growth_[1].is_under_way() && loss.last() >= said_growth_[1].at) return;  // its growth is reported
@@ -167,6 +191,24 @@ void StepWatch::look_at_spike(const Sample& sample) {
   w.since = sample.step - std::min<std::uint64_t>(sample.step, kSpikeSteps - 1);
   w.from = std::exp(usual);
   w.to = std::exp(lowest);
+  w.lr = sample.lr;
+  pending_.push_back(w);
+}
+
+// Where clipping has cut the gradients down to what is usual the step did no harm.
+void StepWatch::look_at_outlier(const Sample& sample) {
+  const Window &loss = loss_.level(0), &gradient = gradient_.level(0);
+  if (!is_usable(sample.loss) || !is_usable(sample.grad_absmax)) return;
+  if (loss.size() < kSpikeAfter || gradient.size() < kSpikeAfter || positive_losses_ < loss.size()) return;
+  const double clipped = sample.max_norm > 0 ? std::max(0.0, std::log(sample.norm / sample.max_norm)) : 0;
+  if (!is_far_outside(loss, 0, kOutlierLoss) || !is_far_outside(gradient, clipped, kOutlierGradient)) return;
+  if (is_noise(loss.last()) || ++outliers_ > kMostOutliers) return;
+  Warning w;
+  w.what = What::kOutlier;
+  w.of = Quantity::kLoss;
+  w.step = w.since = sample.step;
+  w.from = std::exp(usual_before(loss, 1).value);
+  w.to = std::exp(loss.last());
   w.lr = sample.lr;
   pending_.push_back(w);
 }

@@ -1,6 +1,6 @@
 // What is noticed of loss and gradients while they are still finite: that they grow and do not stop, a level that
-// jumped and stays, a loss scale that collapses, gradients that vanish, a norm above its limit or clipped to nearly
-// nothing step by step, a parameter that gets no gradient any more.
+// jumped and stays, a single step far outside of the others, a loss scale that collapses, gradients that vanish, a norm
+// above its limit or clipped to nearly nothing step by step, a parameter that gets no gradient any more.
 //
 // One StepWatch for each optimizer. It is given each applied step once and keeps a fixed amount of memory; nothing is
 // allocated in the steady state, and a non-finite value is never kept. It is pure: the same steps give the same
@@ -65,6 +65,7 @@ class StepWatch {
   void look_at_growth(const Sample& sample);
   void look_at_jump(const Sample& sample, bool of_loss);
   void look_at_spike(const Sample& sample);
+  void look_at_outlier(const Sample& sample);
   void look_at_scale(const Sample& sample);
   void look_at_vanishing(const Sample& sample);
   void look_at_norm(const Sample& sample);
@@ -79,6 +80,7 @@ class StepWatch {
   Trend loss_, gradient_;
   std::uint32_t positive_losses_ = 0;  // in a row: that a negative one falls is no growth
   Said said_growth_[2], said_spike_, said_scale_, said_vanishing_, said_norm_, said_clipping_;
+  std::uint32_t outliers_ = 0;
   std::uint32_t clipped_ = 0;                   // steps in a row whose norm was many times the one allowed
   double first_loss_ = 0, first_gradient_ = 0;  // medians of the first steps, as logarithms
   float largest_scale_ = 0;

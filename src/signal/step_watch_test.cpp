@@ -46,6 +46,59 @@ TEST(StepWatch, SlowGrowthIsWarnedOfWithItsOnset) {
   EXPECT_THAT(in_words(first, "loss"), HasSubstr("the loss grew"));
 }
 
+TEST(StepWatch, ASpikeAnywhereHidesNoGrowth) {
+  const auto first_of = [](std::uint64_t spike) {
+    Training run;
+    for (std::uint64_t i = 0; i < 120; ++i) {
+      const double grown = std::pow(1.2, i > 60 ? static_cast<double>(i - 60) : 0) * (i == spike ? 1e6 : 1);
+      run.step(i, grown * run.noise(0.02), grown * run.noise(0.02));
+    }
+    std::erase_if(run.warnings, [](const Warning& w) { return w.what == What::kOutlier; });
+    return run.warnings.empty() ? Warning{} : run.warnings.front();
+  };
+  const Warning without = first_of(1000);
+  for (std::uint64_t spike = 0; spike < 90; ++spike) {
+    const Warning with = first_of(spike);
+    EXPECT_EQ(with.what, What::kGrowth) << spike;
+    EXPECT_NEAR(static_cast<double>(with.since), static_cast<double>(without.since), 3) << spike;
+    EXPECT_NEAR(static_cast<double>(with.step), static_cast<double>(without.step), 8) << spike;
+    EXPECT_NEAR(std::log(with.factor), std::log(without.factor), 0.1 * std::log(without.factor)) << spike;
+  }
+}
+
+TEST(StepWatch, ASingleBadBatchIsAnOutlier) {
+  for (const double noise : {0.05, 0.5}) {
+    Training run;
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      const double bad = i == 50 ? 27'000 : 1;
+      run.step(i, 15.8 * bad * run.noise(noise), 3 * std::sqrt(bad) * run.noise(noise));
+    }
+    ASSERT_EQ(run.warnings.size(), 1u);
+    const Warning& found = run.warnings[0];
+    EXPECT_EQ(found.what, What::kOutlier);
+    EXPECT_EQ(found.step, 50u);
+    EXPECT_EQ(found.since, 50u);
+    EXPECT_NEAR(std::log10(found.to / found.from), std::log10(27'000), 1);
+    EXPECT_THAT(in_words(found, "loss"), HasSubstr("the loss of this step alone is"));
+  }
+}
+
+TEST(StepWatch, AnOutlierIsJudgedByTheScatterAndByWhatClippingLeaves) {
+  const auto outliers = [](double times, double noise, double clip) {
+    Training run;
+    for (std::uint64_t i = 0; i < 100; ++i) {
+      const double bad = i == 50 ? times : 1, norm = bad * run.noise(noise);
+      run.watch.note({i, 2 * bad * run.noise(noise), norm, 0.1, 0, norm, clip});
+      for (const Warning& w : run.watch.take()) run.warnings.push_back(w);
+    }
+    return run.warnings.size();
+  };
+  EXPECT_EQ(outliers(100, 0.01, 0), 1u);
+  EXPECT_EQ(outliers(100, 0.5, 0), 0u);
+  EXPECT_EQ(outliers(1e5, 0.5, 0), 1u);
+  EXPECT_EQ(outliers(1e5, 0.5, 1.0), 0u);
+}
+
 TEST(StepWatch, HorizonOfOneStepIsInTheSingular) {
   Warning w;
   w.horizon = {1, 1};

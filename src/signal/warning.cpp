@@ -36,6 +36,8 @@ std::string_view word(What what) noexcept {
       return "growth";
     case What::kSpike:
       return "spike";
+    case What::kOutlier:
+      return "outlier";
     case What::kVanishing:
       return "vanishing";
     case What::kScale:
@@ -141,6 +143,9 @@ std::string in_words(const Warning& w, const std::string& name, const std::strin
     case What::kSpike:
       return "the loss jumped " + figure(w.to / w.from) + "-fold at step " + std::to_string(w.since) + range +
              " and has not come back" + rate;
+    case What::kOutlier:
+      return "the loss of this step alone is " + figure(w.to / w.from) + " times the usual one" + range +
+             ", with gradients far above the usual ones" + rate;
     case What::kVanishing:
       return "the gradients shrank to " + figure(w.to) + " from " + figure(w.from) +
              " of the first steps, and the loss has not come down";

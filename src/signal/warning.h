@@ -14,6 +14,7 @@ namespace finitude::signal {
 enum class What : std::uint8_t {
   kGrowth,
   kSpike,
+  kOutlier,
   kVanishing,
   kScale,
   kDead,
@@ -27,12 +28,12 @@ enum class What : std::uint8_t {
   kAttention,
   kDropped
 };
-inline constexpr What kAllWhats[] = {What::kGrowth,    What::kSpike,          What::kVanishing,      What::kScale,
-                                     What::kDead,      What::kClipping,       What::kNorm,           What::kNoLearning,
-                                     What::kHeadroom,  What::kVanishingDepth, What::kExplodingDepth, What::kLogits,
-                                     What::kAttention, What::kDropped};
-// "growth", "spike", "vanishing", "scale", "dead", "clipping", "norm", "no-learning", "headroom", "vanishing-depth",
-// "exploding-depth", "logits", "attention", "dropped".
+inline constexpr What kAllWhats[] = {What::kGrowth,     What::kSpike,     What::kOutlier,        What::kVanishing,
+                                     What::kScale,      What::kDead,      What::kClipping,       What::kNorm,
+                                     What::kNoLearning, What::kHeadroom,  What::kVanishingDepth, What::kExplodingDepth,
+                                     What::kLogits,     What::kAttention, What::kDropped};
+// "growth", "spike", "outlier", "vanishing", "scale", "dead", "clipping", "norm", "no-learning", "headroom",
+// "vanishing-depth", "exploding-depth", "logits", "attention", "dropped".
 std::string_view word(What what) noexcept;
 
 // Of growth: of what.

@@ -90,8 +90,8 @@ print(used)
     assert "2 rows of Texts are skipped" in again.err
 
 
-def test_rows_of_a_spike_are_those_that_made_the_loss_jump(tmp_path):
-    """It is said three steps later, when the loss has not come back."""
+def with_one_bad_batch(tmp_path, *options, lr):
+    """Of 100: that of step 60, rows 240 to 243. What `finitude rows` lists of the run is that."""
     text = (
         TRAINING.replace("return 24", "return 400").replace('float("nan") if i in self.bad', "60.0 if i in self.bad")
         + """
@@ -99,14 +99,30 @@ Texts.bad = (240, 241, 242, 243)
 for batch in DataLoader(Texts(), batch_size=4): step(batch)
 """
     )
-    result = run(tmp_path, text.replace("0.1 * i", "1.0 + i % 7 / 70"))
-    (spike, *_) = [w for w in result.report["warnings"] if w["what"] == "spike"]
-    assert (spike["since"], spike["step"]) == (60, 63), result.text()
+    result = run(tmp_path, text.replace("0.1 * i", "1.0 + i % 7 / 70").replace("lr=0.01", f"lr={lr}"), *options)
     listed = finitude(tmp_path, "rows", "--json", "--skip-list", "skip.jsonl")
     assert listed.code == 0, listed.text()
     (bad,) = [one for one in json.loads(listed.out)["steps"] if one["event"] == "spike"]
     assert (bad["step"], bad["batches"][0]["ids"]) == (60, [240, 241, 242, 243])
     assert [one.ids for one in skip_list.read(str(tmp_path / "skip.jsonl"))] == [[240, 241, 242, 243]]
+    return result
+
+
+def test_rows_of_a_spike_are_those_that_made_the_loss_jump(tmp_path):
+    """It is said three steps later, when the loss has not come back."""
+    result = with_one_bad_batch(tmp_path, "--warnings", "spike", lr=0.01)
+    assert [(w["since"], w["step"]) for w in result.report["warnings"]] == [(60, 63)], result.text()
+    assert "finitude: warning: step 63: the loss jumped" in " ".join(result.err.split())
+
+
+def test_a_single_bad_batch_has_an_event_and_rows_and_no_line(tmp_path):
+    result = with_one_bad_batch(tmp_path, lr=0.0)
+    (found,) = result.report["warnings"]
+    assert (found["what"], found["name"], found["since"], found["step"]) == ("outlier", "loss", 60, 60), result.text()
+    assert "finitude: warning" not in result.err, result.text()
+    (file,) = pathlib.Path(result.folder).glob("finitude-runs/*/events.jsonl")
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(e["kind"], e["step"]) for e in events if e["step"] is not None] == [("warning", 60)], events
 
 
 @pytest.mark.slow

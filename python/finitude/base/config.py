@@ -27,6 +27,7 @@ LEVELS = ("gate", "tape", "trace")
 WARNINGS = (
     "growth",
     "spike",
+    "outlier",
     "vanishing",
     "scale",
     "dead",

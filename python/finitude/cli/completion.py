@@ -23,8 +23,8 @@ CHOICES = {
     "--then": "skip lower-rate rollback stop raise",
     "--level": "gate tape trace",
     "--stream-gradients": "auto on off",
-    "--warnings": "all off growth spike vanishing scale dead clipping norm no-learning headroom vanishing-depth "
-    "exploding-depth logits attention dropped",
+    "--warnings": "all off growth spike outlier vanishing scale dead clipping norm no-learning headroom "
+    "vanishing-depth exploding-depth logits attention dropped",
     "--checkpoints": "warn refuse quarantine off",
     "--dtype": "float32 float64 bfloat16",
     "--device": "cpu cuda",

@@ -153,9 +153,10 @@ options of run:
                   makes others (auto: where that hides anything: 256 MB of them
                   and more, and one process)
   --warnings all|off|NAME,...   what to warn of while values are still finite:
-                  growth, spike, vanishing, scale, dead, clipping, norm,
-                  no-learning, headroom, vanishing-depth, exploding-depth,
-                  logits, attention, dropped (all; docs/warnings.md)
+                  growth, spike, outlier, vanishing, scale, dead, clipping,
+                  norm, no-learning, headroom, vanishing-depth,
+                  exploding-depth, logits, attention, dropped (all;
+                  docs/warnings.md)
   --grad-warn N   warn where the 2-norm of all gradients is above N (0: never)
   --checkpoints warn|refuse|quarantine|off   what to do where a checkpoint that
                   the program writes holds NaN, Inf or an impossible value.

@@ -1,5 +1,5 @@
 """Warnings of the engine (src/signal/step_watch.h): what is noticed of a training while its values are still finite.
-Each is an event on disk, one line on stderr, and an entry of the report. It stops nothing."""
+Each is an event on disk, an entry of the report, and but for an outlier one line on stderr. It stops nothing."""
 
 from __future__ import annotations
 
@@ -41,11 +41,14 @@ class StepWarnings:
         for one in json.loads(_native.warning_entries(warnings, wanted, names, kind)):
             self._in_guard(self._add, one)
             # A spike is said once it has stayed; the rows that made the loss jump are those of its first step.
-            step, event = (one["since"], "spike") if one["what"] == "spike" else (one["step"], "warning")
+            is_jump = one["what"] in ("spike", "outlier")
+            step, event = (one["since"], "spike") if is_jump else (one["step"], "warning")
             self._in_guard(_native.note_event_in_store, ordinal, step, event)
 
     def _add(self, warning: StepWarning):
         self._report.warn(warning)
+        if warning["what"] == "outlier":  # it is over; one that stays is a spike
+            return
         self._lines += 1
         if self._lines <= MOST_LINES:
             rank, size = ranks.world()
