@@ -26,6 +26,7 @@ event in `events.jsonl` and an entry of `warnings` in the report.
 |---|---|
 | `growth` | the loss has grown tenfold, or threefold while the gradients grew tenfold, or the gradients a hundredfold while the loss did not fall; along a line in logarithms, more than its scatter, and still growing. Or by a thousandfold within three steps. Or the largest weight is ten times the largest that the training began with, and a parameter grows by one factor per step. |
 | `spike` | the loss is ten times its usual value for four steps, and the gradients are three times theirs |
+| `outlier` | the loss of a single step is a thousand times its usual value and the gradients thirty times theirs, of what clipping leaves of them; or thirty and ten times, where that is forty times the usual distance of one step to the next. An event, an entry of the report and rows ([rows](rows.md)), without a line; the first 100 |
 | `vanishing` | the gradients are a millionth of those of the first steps, and the loss has not halved |
 | `scale` | the loss scale is at most 16 and 1024 times smaller than it was |
 | `dead` | the gradient of a parameter that had one has been exactly zero for 200 steps |
@@ -49,7 +50,7 @@ its latest value, so that a growth that speeds up has a wide interval. Where the
 no number is given. `headroom` estimates the steps until the gradient itself overflows, in the same way.
 
 A warning is repeated when its quantity has become ten times larger, then a hundred, then ten thousand times. `--warnings growth,dead` keeps only these,
-`--warnings off` none. A single step that explodes is not seen before it is there. Programs that link the C++ recorder have
+`--warnings off` none. Programs that link the C++ recorder have
 the warnings of loss and gradients.
 """
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -89,23 +90,20 @@ def measured(name):
         return json.loads(pathlib.Path(report).read_text())
 
 
+def said(warnings):
+    """Without those that have no line."""
+    return [one for one in warnings if one["what"] != "outlier"]
+
+
 def rows_of_failing(names):
     from .failing import FAILING
 
     rows = []
     for name in names:
-        result, right = measured(name), FAILING[name][1]
-        early = result["warnings"][:1]
+        result = measured(name)
+        early = said(result["warnings"])[:1]
         lead = result["steps"] - early[0]["step"] if early else None
-        rows.append(
-            (
-                name,
-                result,
-                early[0] if early else None,
-                lead,
-                not right or bool(early) and early[0]["name"].startswith(right),
-            )
-        )
+        rows.append((name, result, early[0] if early else None, lead, FAILING[name][1]))
         print(
             f"{name:32} ended by {result['ended']} at {result['steps']}: "
             + (f"lead {lead}, {early[0]['name']}: {early[0]['text']}" if early else "no warning"),
@@ -133,7 +131,8 @@ def page(failing, healthy):
     warned = [lead for *_, lead, _ in failing if lead is not None and lead >= 1]
     steps = sum(result["steps"] for _, result in healthy)
     false = sum(len(result["warnings"]) for _, result in healthy)
-    named = [right for *_, lead, right in failing if lead is not None]
+    of_one = [first["name"].startswith(right) for *_, first, _, right in failing if first and right]
+    of_all = [first["name"] in ("loss", "gradient") for *_, first, _, right in failing if first and not right]
     forecasts = [(first["horizon"], lead) for _, _, first, lead, _ in failing if first and first["horizon"]]
     held = sum(low <= lead <= high for (low, high), lead in forecasts)
     lines = [
@@ -146,7 +145,7 @@ def page(failing, healthy):
         "",
         f"- {len(warned)} of {len(failing)} trainings that fail slowly were warned of before the first value that is not finite.",
         f"- Lead: median {statistics.median(warned):.0f} steps; {sum(w >= IN_TIME for w in warned)} of {len(warned)} at least {IN_TIME}.",
-        f"- The parameters named are those at which the failure begins, or none where it is in all alike: {sum(named)} of {len(named)}.",
+        f"- Of {len(of_one)} trainings whose failure begins in one layer the first warning names it in {sum(of_one)}; of the {len(of_all)} others it names no parameter in {sum(of_all)}.",
         f"- {len(forecasts)} of these warnings estimate when values overflow; {held} of these intervals hold the first alarm.",
         f"- {false} warnings in {steps:,} steps of {len(healthy)} healthy trainings.",
         "",
