@@ -320,6 +320,30 @@ TEST(Merged, AReceiverNamesTheRankOfTheBirth) {
   EXPECT_EQ(whole["alarms"][2]["step"], 8);
 }
 
+// Which of them is in the group of its exchange is not known.
+TEST(Merged, AReceiverNamesEachRankThatMayHaveSent) {
+  const auto with_birth = [](int rank, const char* phase) {
+    Alarm alarm = alarm_at(6, rank);
+    alarm.births.push_back(bare_birth(phase, "aten::log"));
+    alarm.births[0]["file"] = "t.py";
+    alarm.births[0]["line"] = 10 + rank;
+    return alarm;
+  };
+  Alarm received = with_birth(0, "communication"), followed = alarm_at(6, 3);
+  received.cause.name = followed.cause.name = "other-rank";
+  followed.cause.text = "rank 2 found it";
+  received.fix.emplace().text = "look at the others";
+  const json whole = merged(report_of(0), {{"rank-0", report_of(7, {received}), ""},
+                                           {"rank-1", report_of(7, {with_birth(1, "forward")}), ""},
+                                           {"rank-2", report_of(7, {with_birth(2, "forward")}), ""},
+                                           {"rank-3", report_of(7, {followed}), ""}});
+  EXPECT_EQ(show::problem(whole), "");
+  EXPECT_EQ(whole["alarms"][2]["cause"]["text"], "the value came from one of ranks 1, 2");
+  EXPECT_EQ(whole["alarms"][2]["fix"]["text"], "see the births on ranks 1, 2");
+  EXPECT_EQ(whole["alarms"][2]["fix"]["line"], 0);
+  EXPECT_EQ(whole["alarms"][3]["cause"]["text"], "rank 2 found it");
+}
+
 TEST(Answer, RefusesWhatIsNoQuestion) {
   for (const char* question :
        {"", "{}", "[]", R"({"what": 1})", R"({"what": "nothing"})", R"({"what": "merged", "own": 3})",

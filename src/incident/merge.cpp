@@ -118,25 +118,32 @@ std::string made_at(const json& alarm) {
          std::to_string(line);
 }
 
-// What came from another rank came from the one that has a birth of its own at the same step.
+// What came from another rank came from the one that has a birth of its own at the same step; of several, from one.
 void name_the_other(json* alarms) {
-  std::map<std::uint64_t, const json*> own;  // the first of each step
+  std::map<std::uint64_t, std::map<std::uint64_t, const json*>> own;  // by step and rank, the first
   for (const json& alarm : *alarms) {
     if (!alarm["births"].empty() && text(alarm["births"][0], "phase") != "communication")
-      own.emplace(count(alarm, "step"), &alarm);
+      own[count(alarm, "step")].emplace(count(alarm, "rank"), &alarm);
   }
   for (json& alarm : *alarms) {
     const auto found = own.find(count(alarm, "step"));
-    if (found == own.end() || !is_received(alarm)) continue;
-    const json& other = *found->second;
-    const std::uint64_t rank = count(other, "rank");
-    if (rank == count(alarm, "rank")) continue;
+    if (found == own.end() || !is_received(alarm) || found->second.contains(count(alarm, "rank"))) continue;
+    const bool several = found->second.size() > 1;
+    if (several && alarm["births"].empty()) continue;  // it got no value, and its text names whom it followed
     alarm["cause"]["confidence"] = "likely";
-    alarm["cause"]["text"] = "the value came from rank " + std::to_string(rank) + made_at(other);
-    const json& birth = other["births"][0];
+    const auto [rank, other] = *found->second.begin();
     const auto fix = alarm.find("fix");
-    if (fix == alarm.end() || !fix->is_object() || fix->value("verified", false) || text(birth, "file").empty())
+    const bool may_fix = fix != alarm.end() && fix->is_object() && !fix->value("verified", false);
+    if (several) {
+      std::string ranks;
+      for (const auto& [one, unused] : found->second) ranks += (ranks.empty() ? "" : ", ") + std::to_string(one);
+      alarm["cause"]["text"] = "the value came from one of ranks " + ranks;
+      if (may_fix) (*fix)["text"] = "see the births on ranks " + ranks;
       continue;
+    }
+    alarm["cause"]["text"] = "the value came from rank " + std::to_string(rank) + made_at(*other);
+    const json& birth = (*other)["births"][0];
+    if (!may_fix || text(birth, "file").empty()) continue;
     (*fix)["text"] = "see the birth on rank " + std::to_string(rank);
     (*fix)["file"] = birth["file"];
     (*fix)["line"] = count(birth, "line");

@@ -62,6 +62,8 @@ def test_manifest_names_capsules_and_who_was_first(tmp_path):
     assert step_manifest.capsules(path, document) == {r: str(tmp_path / f"rank-{r}" / "step-000002") for r in (0, 1)}
     line = step_manifest.one_line(path, document)
     assert line.startswith("step 2: capsules of 2 of 3 ranks in") and line.endswith("came from rank 1")
+    document["ranks"][2]["first"] = True
+    assert step_manifest.one_line(path, document).endswith("; values were made on ranks 1, 2")
 
 
 def test_finite_rank_without_capsule_says_so(tmp_path):

@@ -134,7 +134,9 @@ def one_line(path: str, document: Mapping[str, Any]) -> str:
     kept = sum(one["capsule"] is not None for one in document["ranks"])
     first = [str(one["rank"]) for one in document["ranks"] if one["first"]]
     text = f"step {document['step']}: capsules of {kept} of {document['world_size']} ranks in {path}"
-    return text + (f"; the value came from rank {', '.join(first[:8])}" if first else "")
+    if len(first) > 1:
+        return f"{text}; values were made on ranks {', '.join(first[:8])}"
+    return text + (f"; the value came from rank {first[0]}" if first else "")
 
 
 def _kept_by(member):
