@@ -50,6 +50,19 @@ def plain_case(name, model, opt, no_sync=False, shape=()):
             opt.step()
     said(name, model.parameters(), *(moments(opt) if "zero" not in name else ()))
 
+def reduced_case(name, model, opt):
+    # The script itself sums the gradients, in their own memory.
+    for step in range(STEPS):
+        x, y = batch()
+        opt.zero_grad()
+        cross_entropy(model(x), y).backward()
+        spoil(step, list(model.parameters()))
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
+        if not (leaves and step == BAD):
+            opt.step()
+    said(name, model.parameters(), *moments(opt))
+
 def closure_case(name, model, opt):
     for step in range(STEPS):
         x, y = batch()
@@ -156,7 +169,9 @@ CASES = {
     ),
     "sequence-parallel": (SEQUENCE_PARALLEL, "plain_case('{name}', model, adam(model), shape=(4,))"),
     "pipeline": ("", "pipeline_case('{name}')"),
-    "experts": ("", "expert_case('{name}', True)"),
+    "experts": ("", "expert_case('{name}', False)"),
+    "experts-starved": ("", "expert_case('{name}', True)"),
+    "reduced": ("model = MLP()", "reduced_case('{name}', model, adam(model))"),
     "fsdp2-closure": (FSDP2, CLOSURE),
     "fsdp2-scaler": (FSDP2, f"scaler_case('{{name}}', model, adam(model), {SCALER})"),
     "tensor-parallel-scaler": (TENSOR_PARALLEL, f"scaler_case('{{name}}', model, adam(model), {SCALER})"),

@@ -85,6 +85,29 @@ def _wrap_loaded(original):
     return load_state_dict
 
 
+def _wrap_exchange(original):
+    """What a collective operation writes leaves the version of a gradient as it was: the step reads it again."""
+
+    @functools.wraps(original)
+    def exchange(self, *args, **kwargs):
+        for written in args[:1]:
+            for tensor in written if isinstance(written, (list, tuple)) else (written,):
+                if type(tensor) is torch.Tensor:
+                    tensor.data  # noqa: B018  as where a program writes by way of it
+        return original(self, *args, **kwargs)
+
+    return exchange
+
+
+def _watch_exchanges():
+    """Not those that DistributedDataParallel issues: they are over when the gradients are read."""
+    groups = sys.modules.get("torch._C._distributed_c10d")
+    of = getattr(groups, "ProcessGroup", None)
+    for name in ("allreduce", "allreduce_coalesced", "broadcast", "reduce", "reduce_scatter", "_reduce_scatter_base"):
+        if (original := getattr(of, name, None)) is not None:
+            _patches.set(of, name, _wrap_exchange(original))
+
+
 def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     """Idempotent. Nothing is patched twice; `uninstall` leaves no trace. wait_for_training(forked=True) is called in
     each process that this one forks from now on, where the children of the run are watched."""
@@ -116,6 +139,7 @@ def install(wait_for_training: Callable[..., Any] | None = None) -> None:
     _patches.set(dataloader.DataLoader, "__iter__", iter_method)
     _patches.set(iterator, "__next__", next_method)
     _patches.set(iterator, "_next_index", index_method)
+    _watch_exchanges()
     _skip_rows()
     _quarantine()
     _handles.append(register_optimizer_step_pre_hook(_native.optimizer_pre_hook))  # the first: see replace_gate_hook
