@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -342,6 +343,44 @@ TEST(Merged, AReceiverNamesEachRankThatMayHaveSent) {
   EXPECT_EQ(whole["alarms"][2]["fix"]["text"], "see the births on ranks 1, 2");
   EXPECT_EQ(whole["alarms"][2]["fix"]["line"], 0);
   EXPECT_EQ(whole["alarms"][3]["cause"]["text"], "rank 2 found it");
+}
+
+// Rank 0 received; ranks 1 and 2 have births of their own, at the same step.
+std::string sender_of(const json& received, const json& given_by_2, const json& of_3 = nullptr) {
+  const auto report = [](int rank, const char* phase, const json& exchanges) {
+    Alarm alarm = alarm_at(6, rank);
+    alarm.births.push_back(bare_birth(phase, "aten::log"));
+    if (std::string(phase) == "communication") alarm.cause.name = "other-rank";
+    if (!exchanges.is_null()) alarm.births[0]["exchanges"] = exchanges;
+    return report_of(7, {alarm});
+  };
+  std::vector<Member> ranks = {{"rank-0", report(0, "communication", received), ""},
+                               {"rank-1", report(1, "forward", nullptr), ""},
+                               {"rank-2", report(2, "forward", given_by_2), ""}};
+  if (!of_3.is_null()) ranks.push_back({"rank-3", report(3, "communication", of_3), ""});
+  const json whole = merged(report_of(0), ranks);
+  EXPECT_EQ(show::problem(whole), "");
+  for (const json& alarm : whole["alarms"])
+    if (alarm["rank"] == 0)
+      return alarm["cause"]["text"].get<std::string>().substr(std::strlen("the value came from "));
+  return "";
+}
+
+TEST(Merged, TheSenderIsInTheGroupOfTheExchange) {
+  const auto exchange = [](const char* group, int number, std::vector<int> ranks) {
+    return json::array({{{"group", group}, {"number", number}, {"ranks", ranks}}});
+  };
+  const json of_all = exchange("0", 4, {0, 1, 2}), of_two = exchange("7", 1, {0, 2});
+  EXPECT_THAT(sender_of(of_two, nullptr), HasSubstr("rank 2, whose loss"));
+  EXPECT_EQ(sender_of(of_all, nullptr), "one of ranks 1, 2");
+  EXPECT_EQ(sender_of(of_all, exchange("0", 3, {0, 1, 2})), "one of ranks 1, 2");
+  EXPECT_THAT(sender_of(of_all, of_all), HasSubstr("rank 2, whose loss"));
+  json from_1 = of_all;
+  from_1[0]["root"] = 1;
+  EXPECT_THAT(sender_of(from_1, of_all), HasSubstr("rank 1, whose loss"));
+  // By way of rank 3, which received it itself.
+  EXPECT_THAT(sender_of(exchange("8", 0, {0, 3}), nullptr, exchange("9", 0, {3, 2})), HasSubstr("rank 2, whose loss"));
+  EXPECT_EQ(sender_of(exchange("8", 0, {0, 3}), nullptr, exchange("8", 0, {0, 3})), "one of ranks 1, 2");
 }
 
 TEST(Answer, RefusesWhatIsNoQuestion) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -118,31 +119,85 @@ std::string made_at(const json& alarm) {
          std::to_string(line);
 }
 
-// What came from another rank came from the one that has a birth of its own at the same step; of several, from one.
+// The alarms of one step by their rank, the first of each.
+using OfStep = std::map<std::uint64_t, const json*>;
+
+bool has_own_birth(const json& alarm) {
+  return !alarm["births"].empty() && text(alarm["births"][0], "phase") != "communication";
+}
+
+bool was_given(const json& alarm, const json& exchange) {
+  return std::ranges::any_of(show::list(alarm["births"][0], "exchanges"), [&](const json& one) {
+    return exchange.contains("number") && text(one, "group") == text(exchange, "group") &&
+           one.value("number", json()) == exchange["number"];
+  });
+}
+
+// Who can have sent it through that exchange.
+std::vector<std::uint64_t> ranks_of_exchange(const json& exchange) {
+  std::vector<std::uint64_t> ranks;
+  for (const json& rank : show::list(exchange, "ranks")) ranks.push_back(rank.get<std::uint64_t>());
+  const auto root = exchange.find("root");
+  if (root != exchange.end() && count(exchange, "root") < ranks.size()) return {ranks[count(exchange, "root")]};
+  return ranks;
+}
+
+// The ranks with a birth of their own that the value came from: those that gave a bad value to the same exchange, else
+// those of its group, also by way of a rank that received it itself.
+void add_senders(const OfStep& step, std::uint64_t receiver, std::set<std::uint64_t>* asked,
+                 std::set<std::uint64_t>* senders) {
+  const auto found = step.find(receiver);
+  if (!asked->insert(receiver).second || found == step.end() || (*found->second)["births"].empty()) return;
+  if (has_own_birth(*found->second)) {
+    senders->insert(receiver);
+    return;
+  }
+  for (const json& exchange : show::list((*found->second)["births"][0], "exchanges")) {
+    const auto ranks = ranks_of_exchange(exchange);
+    const auto is_sender = [&](std::uint64_t rank) {
+      const auto other = step.find(rank);
+      return other != step.end() && has_own_birth(*other->second) && was_given(*other->second, exchange);
+    };
+    const bool is_exact = std::ranges::any_of(ranks, is_sender);
+    for (const std::uint64_t rank : ranks) {
+      if (!is_exact || is_sender(rank)) add_senders(step, rank, asked, senders);
+    }
+  }
+}
+
+// What came from another rank came from one that has a birth of its own at the same step.
 void name_the_other(json* alarms) {
-  std::map<std::uint64_t, std::map<std::uint64_t, const json*>> own;  // by step and rank, the first
+  std::map<std::uint64_t, OfStep> steps;
   for (const json& alarm : *alarms) {
-    if (!alarm["births"].empty() && text(alarm["births"][0], "phase") != "communication")
-      own[count(alarm, "step")].emplace(count(alarm, "rank"), &alarm);
+    const json*& first = steps[count(alarm, "step")][count(alarm, "rank")];
+    if (first == nullptr || (has_own_birth(alarm) && !has_own_birth(*first))) first = &alarm;
   }
   for (json& alarm : *alarms) {
-    const auto found = own.find(count(alarm, "step"));
-    if (found == own.end() || !is_received(alarm) || found->second.contains(count(alarm, "rank"))) continue;
-    const bool several = found->second.size() > 1;
-    if (several && alarm["births"].empty()) continue;  // it got no value, and its text names whom it followed
+    const OfStep& step = steps[count(alarm, "step")];
+    if (!is_received(alarm) || has_own_birth(*step.at(count(alarm, "rank")))) continue;
+    std::set<std::uint64_t> senders, asked;
+    add_senders(step, count(alarm, "rank"), &asked, &senders);
+    if (senders.empty()) {  // which exchange it was is not known
+      for (const auto& [rank, other] : step)
+        if (has_own_birth(*other)) senders.insert(rank);
+    }
+    const bool several = senders.size() > 1;
+    // Without a birth it got no value, and its text names whom it followed.
+    if (senders.empty() || (several && alarm["births"].empty())) continue;
     alarm["cause"]["confidence"] = "likely";
-    const auto [rank, other] = *found->second.begin();
     const auto fix = alarm.find("fix");
     const bool may_fix = fix != alarm.end() && fix->is_object() && !fix->value("verified", false);
     if (several) {
       std::string ranks;
-      for (const auto& [one, unused] : found->second) ranks += (ranks.empty() ? "" : ", ") + std::to_string(one);
+      for (const std::uint64_t one : senders) ranks += (ranks.empty() ? "" : ", ") + std::to_string(one);
       alarm["cause"]["text"] = "the value came from one of ranks " + ranks;
       if (may_fix) (*fix)["text"] = "see the births on ranks " + ranks;
       continue;
     }
-    alarm["cause"]["text"] = "the value came from rank " + std::to_string(rank) + made_at(*other);
-    const json& birth = (*other)["births"][0];
+    const std::uint64_t rank = *senders.begin();
+    const json& other = *step.at(rank);
+    alarm["cause"]["text"] = "the value came from rank " + std::to_string(rank) + made_at(other);
+    const json& birth = other["births"][0];
     if (!may_fix || text(birth, "file").empty()) continue;
     (*fix)["text"] = "see the birth on rank " + std::to_string(rank);
     (*fix)["file"] = birth["file"];
@@ -236,11 +291,10 @@ json merged(const json& own, const std::vector<Member>& members) {
     advisories.push_back(unlisted_advisory(listed.size() - show::kMaxAlarms));
     listed.erase(listed.begin() + show::kMaxAlarms - 1, listed.end() - 1);  // the newest is listed
   }
-  if (advisories.size() > kMaxAdvisories)
-    advisories.erase(advisories.begin(), advisories.end() - static_cast<std::ptrdiff_t>(kMaxAdvisories));
-
   result["watched"] = watched_of(own, members);
   const auto [outcome, reason] = outcome_of(own, members, everyone, listed, !reports.empty());
+  if (advisories.size() > kMaxAdvisories)
+    advisories.erase(advisories.begin(), advisories.end() - static_cast<std::ptrdiff_t>(kMaxAdvisories));
   result["outcome"] = outcome;
   result["reason"] = reason;
   result["alarms"] = std::move(listed);

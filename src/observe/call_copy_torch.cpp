@@ -9,6 +9,7 @@
 #include <new>
 
 #include "observe/device_memory_torch.h"
+#include "observe/distributed_names_torch.h"
 #include "observe/effort.h"
 #include "observe/op_tensors_torch.h"
 #include "observe/spare_blocks.h"
@@ -111,7 +112,7 @@ std::string text_of(const c10::IValue& v, std::optional<double>* number) {
     }
     return out + "]";
   }
-  return "";
+  return name_of_distributed(v).value_or("");
 }
 
 HeldCall::Tensor HeldCall::hold(const at::Tensor& t, bool copy_now) {

@@ -11,6 +11,7 @@
 #include "record/exchange.h"
 #include "record/packages.h"
 #include "record/reported_range.h"
+#include "show/exchanges.h"
 #include "show/expressions.h"
 
 namespace finitude::show {
@@ -281,6 +282,8 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
   }
   if (!located.births.empty()) {
     const locate::Birth& culprit = located.births[0];
+    if (json through = exchanges(trace, culprit.op); !through.empty())
+      out["births"][0]["exchanges"] = std::move(through);
     static constexpr std::array<std::string_view, 5> kSinks = {"loss", "gradient", "parameter", "state", "buffer"};
     if (!culprit.path.empty() && culprit.sink < trace.sinks.size()) {
       const record::Sink& sink = trace.sinks[culprit.sink];

@@ -89,6 +89,8 @@ const Shape kUserFrame{
     {{"file", kText, true}, {"line", kCount, true}, {"source", kTextOrNull}, {"function", kTextOrNull}}};
 const Shape kAround{{{"first", kCount, true}, {"source", kText, true}}};
 const Shape kSink{{{"kind", kText, true, "loss|gradient|parameter|state|buffer"}, {"name", kTextOrNull, true}}};
+const Shape kExchange{
+    {{"group", kText, true}, {"number", kCount}, {"root", kCount}, {"ranks", kArray, false, {}, nullptr, kCount}}};
 const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|state|communication|memory"},
                     {"op", kTextOrNull, true},
                     {"file", kTextOrNull, true},
@@ -111,6 +113,7 @@ const Shape kBirth{{{"phase", kText, true, "forward|backward|optimizer|data|stat
                     {"samples", kArray, false, {}, nullptr, kCount},
                     {"datum", kObject, false, {}, &kDatum},
                     {"sink", kObject, false, {}, &kSink},
+                    {"exchanges", kArray, false, {}, &kExchange},
                     {"around", kObject, false, {}, &kAround}}};
 const Shape kOnset{{{"quantity", kText, true, "loss|gradient|learning-rate"},
                     {"step", kCount, true},

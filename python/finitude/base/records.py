@@ -129,9 +129,7 @@ if TYPE_CHECKING:
         function: NotRequired[str]
         source: NotRequired[str]
 
-    class Around(TypedDict):
-        """A line of a file with its neighbours."""
-
+    class Around(TypedDict):  # a line of a file with its neighbours
         first: int  # number of the first of them
         source: str
 
@@ -159,6 +157,7 @@ if TYPE_CHECKING:
         rows_of: NotRequired[int]  # samples that the batch has, where rows are those of the batch
         samples: NotRequired[list[int]]  # for each of rows: its index in the data set
         datum: NotRequired[Datum]
+        exchanges: NotRequired[list[dict[str, Any]]]  # that it came through, or that were given a bad value
         around: NotRequired[Around]  # of the culprit, where the file could be read
 
     _From = TypedDict("_From", {"from": Real})

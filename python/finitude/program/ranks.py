@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from ..base import compat
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -115,6 +117,11 @@ def alone() -> dict[str, str]:
 def not_from_here(found: Findings) -> Findings:
     """Findings of a rank, in which a value that no operation of this process wrote came through a collective one."""
     births = found.get("births") or []
+    if exchanges := births[0].get("exchanges") if births else None:
+        groups = {name: members for name, _, _, members in compat.process_groups()}
+        for one in exchanges:
+            if one["group"] in groups:
+                one["ranks"] = groups[one["group"]]
     if not several() or not births or any(b["phase"] != "memory" or b["op"] for b in births):
         return found
     text = "no operation of this rank wrote the value: it came from another rank, through a collective operation"
