@@ -273,7 +273,13 @@ TEST_F(Folder, AKilledRankIsCountedAndReported) {
   EXPECT_EQ(show::problem(whole), "");
   EXPECT_FALSE(whole.contains("under_way"));
   EXPECT_EQ(whole["watched"]["steps"], 4);
-  EXPECT_EQ(whole["advisories"][0]["text"], "a rank was killed by SIGKILL after 0 steps");
+  put("rank-1/report.json", report.dump());
+  put("rank-1/killed.json", R"({"signal": "SIGTERM"})");
+  EXPECT_EQ(merged(report_of(0), members(path_))["reason"], "rank 0 was killed by SIGKILL after 0 steps");
+  EXPECT_EQ(whole["advisories"][0]["text"], "rank 0 was killed by SIGKILL after 0 steps");
+  EXPECT_EQ(whole["outcome"], "killed");
+  EXPECT_EQ(whole["reason"], whole["advisories"][0]["text"]);
+  EXPECT_THAT(closing_line(whole), HasSubstr("16 gradients scanned, rank 0 was killed by SIGKILL after 0 steps"));
   EXPECT_THAT(closing_line(whole), Not(HasSubstr("all finite")));
 }
 

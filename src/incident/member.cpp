@@ -74,14 +74,14 @@ json of_killed(const RingSteps& ring, const std::string& signal) {
 }
 
 // Into the report of a process that was killed while it trained: how, as far as that is known.
-void report_kill(json* report, const std::string& signal, std::uint64_t steps, bool is_rank) {
+void report_kill(json* report, const std::string& signal, std::uint64_t steps, std::optional<std::uint64_t> rank) {
   const std::string text = signal.empty() ? "ended without a last word" : "killed by " + signal;
   if (report->erase("under_way") != 0)
     (*report)["watched"]["not_watched"].push_back(text +
                                                   ": what it reported until then is included, later results are lost");
-  if (signal.empty() || (!is_rank && signal == "SIGTERM")) return;  // which ends the workers of a pool
+  if (signal.empty() || (!rank && signal == "SIGTERM")) return;  // which ends the workers of a pool
   (*report)["advisories"].push_back(advisory("killed", std::nullopt,
-                                             std::string(is_rank ? "a rank" : "a process of the run") +
+                                             (rank ? "rank " + std::to_string(*rank) : "a process of the run") +
                                                  " was killed by " + signal + " after " + std::to_string(steps) +
                                                  " steps"));
 }
@@ -106,7 +106,7 @@ Member member_of(const std::string& folder) {
   }
   json& steps = member.report["watched"]["steps"];
   steps = std::max(steps.get<std::uint64_t>(), ring.taken);
-  report_kill(&member.report, signal, ring.taken, rank_of(member).has_value());
+  report_kill(&member.report, signal, ring.taken, rank_of(member));
   return member;
 }
 

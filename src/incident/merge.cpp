@@ -214,12 +214,18 @@ std::string first_text(const char* key, const json& own, const std::vector<const
 
 std::pair<std::string, std::string> outcome_of(const json& own, const std::vector<Member>& members,
                                                const std::vector<const json*>& everyone, const json& alarms,
-                                               bool any_report) {
+                                               const json& advisories, bool any_report) {
   if (!alarms.empty()) return {"alarm", text(alarms[0], "text")};
   if (!any_report && own.at("outcome") == "unwatched")
     return {"unwatched", label_of(members[0]) + ": " + members[0].missing};
   const auto unwatched = [](const json* report) { return (*report)["outcome"] == "unwatched"; };
   if (!everyone.empty() && std::ranges::all_of(everyone, unwatched)) return {"unwatched", text(*everyone[0], "reason")};
+  std::string killed;  // a launcher ends by SIGTERM those that are left when one has died
+  for (const json& one : advisories) {
+    if (one["kind"] == "killed" && (killed.empty() || killed.find("by SIGTERM") != std::string::npos))
+      killed = text(one, "text");
+  }
+  if (!killed.empty()) return {"killed", killed};
   return {"clean", ""};
 }
 
@@ -292,7 +298,7 @@ json merged(const json& own, const std::vector<Member>& members) {
     listed.erase(listed.begin() + show::kMaxAlarms - 1, listed.end() - 1);  // the newest is listed
   }
   result["watched"] = watched_of(own, members);
-  const auto [outcome, reason] = outcome_of(own, members, everyone, listed, !reports.empty());
+  const auto [outcome, reason] = outcome_of(own, members, everyone, listed, advisories, !reports.empty());
   if (advisories.size() > kMaxAdvisories)
     advisories.erase(advisories.begin(), advisories.end() - static_cast<std::ptrdiff_t>(kMaxAdvisories));
   result["outcome"] = outcome;

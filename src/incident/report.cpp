@@ -245,7 +245,9 @@ std::string closing_line(const json& report) {
                       (show::is_of_cpp(report) ? "program" : "script"));
     if (!report.at("alarms").empty()) parts.push_back(counted(show::alarm_count(report), "alarm", "alarms"));
   }
-  if (report["outcome"] == "clean") say_clean(watched, advisories, &parts);
+  const bool is_killed = report["outcome"] == "killed";
+  if (is_killed) parts.push_back(text(report, "reason"));
+  if (is_killed || report["outcome"] == "clean") say_clean(watched, advisories, &parts);
   if (!is_unwatched) {
     if (const auto unapplied = count(watched, "unapplied"); unapplied != 0)
       parts.push_back("the last " + std::to_string(unapplied) + " applied by no step");

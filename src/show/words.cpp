@@ -130,7 +130,8 @@ std::string outcome_sentence(const Json& report) {
   if (outcome == "unwatched") return "nothing that trains was seen" + (reason.empty() ? "." : ": " + reason);
   const std::size_t advisories = list(report, "advisories").size(), warnings = list(report, "warnings").size();
   if (list(report, "alarms").empty()) {
-    return "no alarm" + (warnings ? ", " + counted(warnings, "warning") : "") +
+    return (reason.empty() ? "no alarm" : "no alarm, " + reason) +
+           (warnings ? ", " + counted(warnings, "warning") : "") +
            (advisories ? ", " + grouped(advisories) + (advisories == 1 ? " advisory" : " advisories") : "") + ".";
   }
   return counted(alarm_count(report), "alarm") + (reason.empty() ? "." : ": " + reason);
@@ -141,6 +142,7 @@ std::string end_sentence(const Json& report) {
   const Json& under_way = at(report, "under_way");
   const std::string process = under_way.is_object() ? "process " + digits(at(under_way, "pid")) : "its process";
   if (outcome == "running") return "the run is in progress: " + process + " has written this so far";
+  if (outcome == "killed" && !text(report, "reason").empty()) return "";  // a process of it, which the outcome names
   if (outcome == "killed") return "the run was killed: " + process + " ended abnormally; this is what it had written";
   return under_way.is_object() ? "written during the run: " + process + " is still running or was killed" : "";
 }

@@ -52,9 +52,10 @@ def test_a_rank_of_torchrun(tmp_path, name):
     got = helpers.finitude(tmp_path, *words, "train.py", cold=True, limit=120)
     assert got.code == 1, got.text()
     (advisory,) = [a for a in got.advisories("killed") if a["rank"] == 1]
-    assert f"killed by {name} after 5 steps" in advisory["text"], got.text()
+    assert f"rank 1 was killed by {name} after 5 steps" in advisory["text"], got.text()
     assert any(f"rank 1: killed by {name}" in text for text in got.watched["not_watched"]), got.text()
     assert "all finite" not in got.err, got.text()
+    assert got.report["outcome"] == "killed" and got.report["reason"] == advisory["text"], got.text()
 
 
 @pytest.mark.parametrize("alarm_at", [-1, 2])
