@@ -115,19 +115,19 @@ def pipeline_case(name):
             opt.step()
     said(name, part.parameters(), *moments(opt))
 
-def expert_case(name, ignores):
+def expert_case(name, starves):
+    # FAR: how many tokens of each rank go to the expert of the other one. starves: that of rank 1 gets none at all.
+    def sends(of):
+        return [6, 0] if starves and FAR == 0 else [6 - FAR, FAR] if of == 0 else [FAR, 6 - FAR]
     class Experts(nn.Module):
         def __init__(self):
             super().__init__()
             self.dense, self.expert = nn.Linear(4, 4), nn.Linear(4, 4)
         def forward(self, x):
             x = self.dense(x)
-            here = len(x) - FAR
-            sent = [here, FAR] if rank == 0 else [FAR, here]  # tokens for the expert of each rank
-            got = [sent[0], FAR] if rank == 0 else [FAR, sent[1]]
-            got = all_to_all_single_autograd(x, got, sent, dist.group.WORLD)
-            back = [sent[0], FAR] if rank == 0 else [FAR, sent[1]]
-            return all_to_all_single_autograd(self.expert(got), sent, back, dist.group.WORLD)
+            sent, taken = sends(rank), [sends(0)[rank], sends(1)[rank]]
+            got = all_to_all_single_autograd(x, taken, sent, dist.group.WORLD)
+            return all_to_all_single_autograd(self.expert(got), sent, taken, dist.group.WORLD)
     model = Experts()
     nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
         model, ["expert.weight", "expert.bias"])
