@@ -101,9 +101,9 @@ def watched_ranks(folder, *words, env=None, limit=3 * LIMIT):
     return cold(folder, *words, env=env, limit=limit, python=python_of_ranks())
 
 
-def plain_ranks(folder, *words):
+def plain_ranks(folder, *words, ranks=2):
     """The same without us."""
-    return plain(folder, *warm_launcher(folder)[1:], *words, limit=3 * LIMIT)
+    return plain(folder, *warm_launcher(folder, ranks)[1:], *words, limit=3 * LIMIT)
 
 
 def cold(folder, *words, env=None, limit=LIMIT, python=(sys.executable,)):

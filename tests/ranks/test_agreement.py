@@ -1,5 +1,7 @@
 """Ranks that step together skip a step that is bad on only one of them, on all of them."""
 
+import pathlib
+
 import pytest
 import torch  # noqa: F401  its libraries
 
@@ -91,3 +93,20 @@ def test_a_rank_killed_in_agreement_ends_all(tmp_path):
     got = watched_ranks(tmp_path, "--on-alarm", "skip", *words, "train.py", limit=LIMIT)
     assert got.code != 0 and "ranks do not agree on steps any more" in got.err, got.text()
     assert any("killed by SIGKILL" in a["text"] for a in got.advisories("killed")), got.text()
+
+
+FAILS = """if spoils and step == 5:
+        from finitude.program import side_group
+        def fails(*args): raise side_group.CannotAgree("the network is gone")
+        side_group.SideGroup.most = fails"""
+
+
+def test_failed_agreement_stops_the_rank_that_sees_it(tmp_path):
+    """It has its reason and its capsule."""
+    write(tmp_path, "fsdp2", FAILS)
+    got = watched_ranks(tmp_path, "--on-alarm", "skip", *warm_launcher(tmp_path), "train.py", "spoil")
+    (alarm,) = (a for a in got.alarms if a["rank"] == 1)
+    assert got.code == 1 and (alarm["step"], alarm["action"]) == (5, "stopped"), got.text()
+    assert "the ranks could not agree on this step: the network is gone" in alarm["text"], alarm["text"]
+    assert alarm["weights"] == "clean" and (pathlib.Path(alarm["capsule"]) / "capsule.json").is_file(), got.text()
+    assert "ranks do not agree on steps any more: the network is gone" in got.err, got.text()

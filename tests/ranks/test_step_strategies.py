@@ -25,12 +25,19 @@ def local(t):
 def spoil(step, parameters):
     if step == BAD and rank == 1 and not leaves:
         next(local(p.grad) for p in parameters if p.grad is not None and p.grad.numel()).view(-1)[0] = float("nan")
+agreed = [0]  # exchanges of Finitude's so far
+if side := sys.modules.get("finitude.program.side_group"):
+    most = side.SideGroup.most
+    def counted(*args):
+        agreed[0] += 1
+        return most(*args)
+    side.SideGroup.most = counted
 def said(name, parameters, *state):
     held = [local(p) for p in parameters] + [local(t) for t in state]
     text = hashlib.sha256(b"".join(t.contiguous().numpy().tobytes() for t in held)).hexdigest()
     callbacks = sys.modules.get("finitude.session.native_callbacks")
     so_far = len(callbacks.session.report.alarms) if callbacks and callbacks.session else 0
-    sys.stdout.write(f"case {name} rank {rank} {text} {so_far}\\n")
+    sys.stdout.write(f"case {name} rank {rank} {text} {so_far} {agreed[0]}\\n")
     sys.stdout.flush()
 def batch():
     return torch.randn(6, 4), torch.randint(0, 4, (6,))
@@ -59,6 +66,15 @@ def reduced_case(name, model, opt):
         spoil(step, list(model.parameters()))
         for p in model.parameters():
             dist.all_reduce(p.grad)
+        if not (leaves and step == BAD):
+            opt.step()
+    said(name, model.parameters(), *moments(opt))
+
+def replicas_case(name, model, opt):
+    for step in range(STEPS):
+        x, y = batch()
+        opt.zero_grad()
+        (cross_entropy(model(x), y) * (float("nan") if step == BAD and rank == 1 else 1.0)).backward()
         if not (leaves and step == BAD):
             opt.step()
     said(name, model.parameters(), *moments(opt))
@@ -101,15 +117,16 @@ def scaler_case(name, model, opt, scaler, no_sync=False, clips=False):
         scaler.update()
     said(name, model.parameters(), *moments(opt), scaler._scale, scaler._growth_tracker)
 
-def pipeline_case(name):
+def pipeline_case(name, mesh=None, wrap=lambda part: part):
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
-    part = nn.Linear(4, 8) if rank == 0 else nn.Sequential(nn.ReLU(), nn.Linear(8, 4))
-    stage = PipelineStage(part, rank, 2, torch.device("cpu"))
+    at = rank if mesh is None else mesh.get_local_rank()
+    part = wrap(nn.Linear(4, 8) if at == 0 else nn.Sequential(nn.ReLU(), nn.Linear(8, 4)))
+    stage = PipelineStage(part, at, 2, torch.device("cpu"), group=mesh and mesh.get_group())
     schedule, opt = ScheduleGPipe(stage, 2, loss_fn=cross_entropy), adam(part)
     for step in range(STEPS):
         x, y = batch()
         opt.zero_grad()
-        schedule.step(x) if rank == 0 else schedule.step(target=y)
+        schedule.step(x) if at == 0 else schedule.step(target=y)
         spoil(step, list(part.parameters()))
         if not (leaves and step == BAD):
             opt.step()
@@ -150,7 +167,7 @@ def replicas():
 
 
 def case(name, make, call):
-    seed = "7" if "parallel" in name and "expert" not in name else "100 + rank"
+    seed = "7" if "parallel" in name else "100 + rank // 2" if "grid" in name else "100 + rank"
     return f"\ntorch.manual_seed(0)\n{make}\ntorch.manual_seed({seed})\n{call.format(name=name)}\n"
 
 
@@ -171,6 +188,7 @@ CASES = {
     "pipeline": ("", "pipeline_case('{name}')"),
     "experts": ("", "expert_case('{name}', False)"),
     "experts-starved": ("", "expert_case('{name}', True)"),
+    "ddp": (DDP, "replicas_case('{name}', model, adam(model))"),
     "reduced": ("model = MLP()", "reduced_case('{name}', model, adam(model))"),
     "fsdp2-closure": (FSDP2, CLOSURE),
     "fsdp2-scaler": (FSDP2, f"scaler_case('{{name}}', model, adam(model), {SCALER})"),
@@ -188,18 +206,25 @@ def endings(text):
     return {(words[1], int(words[3])): (words[4], int(words[5])) for words in lines}
 
 
-def outcome(folder, names):
-    write_script(folder, PROGRAM + "".join(case(name, *CASES[name]) for name in names) + END)
-    got = watched_ranks(folder, "--on-alarm", "skip", *warm_launcher(folder), "train.py")
-    expected = plain_ranks(folder, "train.py", "leave")
+def exchanges(text, names):
+    """{case: exchanges of rank 0 in it}"""
+    so_far = {words[1]: int(words[6]) for words in map(str.split, text.splitlines()) if words[2:4] == ["rank", "0"]}
+    before = [0, *(so_far[name] for name in names)]
+    return {name: so_far[name] - before[i] for i, name in enumerate(names)}
+
+
+def outcome(folder, cases, ranks=2):
+    write_script(folder, PROGRAM + "".join(case(name, *cases[name]) for name in cases) + END)
+    got = watched_ranks(folder, "--on-alarm", "skip", *warm_launcher(folder, ranks), "train.py")
+    expected = plain_ranks(folder, "train.py", "leave", ranks=ranks)
     return got, endings(expected.out), expected
 
 
-def differences(got, expected, names, alarms):
+def differences(got, expected, names, alarms, ranks=2):
     """A line for each case and rank in which something does not hold: its weights are those of a run without that step,
     and its one alarm is at it. alarms: of the report, those of a rank in order."""
     lines = []
-    for rank in (0, 1):
+    for rank in range(ranks):
         mine, before = [a for a in alarms if a["rank"] == rank], 0
         for name in names:
             checksum, so_far = got.get((name, rank), ("", len(mine)))
@@ -224,11 +249,40 @@ def test_a_difference_names_its_case():
     assert differences({}, expected, "a", [])[1] == "a, rank 1: did not end; alarms: []"
 
 
-@pytest.mark.parametrize("names", [list(CASES)], ids=["all"])
-def test_each_strategy_skips_everywhere(tmp_path, names):
-    got, expected, without = outcome(tmp_path, names)
-    wrong = differences(endings(got.out), expected, names, got.alarms)
+def check(folder, cases, ranks=2):
+    got, expected, without = outcome(folder, cases, ranks)
+    wrong = differences(endings(got.out), expected, cases, got.alarms, ranks)
     assert not wrong, "\n".join([*wrong, f"exit codes {got.code}, {without.code}", got.err[-2000:]])
     assert got.code == 0 and without.code == 0, got.text() + without.err
-    assert len(got.alarms) == 2 * len(names), got.text()
+    assert len(got.alarms) == ranks * len(cases), got.text()
     assert not got.watched.get("failures") and "do not agree" not in got.err, got.text()
+    return got
+
+
+def test_each_strategy_skips_everywhere(tmp_path):
+    got = check(tmp_path, CASES)
+    asked = exchanges(got.out, list(CASES))
+    assert {name for name in asked if asked[name] < STEPS} == {"ddp", "reduced"}, asked
+    assert asked["ddp"] == asked["reduced"] == 0, asked
+
+
+# Each rank knows two groups that only overlap, of its row and of its column: all four are asked.
+GRID = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+"""
+GRID_PIPELINE = "pipeline_case('{name}', grid['model'], lambda part: fully_shard(part, mesh=grid['data']))"
+GRID_TENSOR = (
+    GRID
+    + """
+from torch.distributed.tensor.parallel import parallelize_module, ColwiseParallel, RowwiseParallel
+model = parallelize_module(MLP(), grid["model"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+fully_shard(model, mesh=grid["data"])
+"""
+)
+GRIDS = {"grid-pipeline": (GRID, GRID_PIPELINE), "grid-tensor": (GRID_TENSOR, PLAIN)}
+
+
+def test_overlapping_groups_skip_everywhere(tmp_path):
+    check(tmp_path, GRIDS, ranks=4)
