@@ -17,7 +17,7 @@ from .base.say import say
 from .effects import notebook_cells
 from .launch import child
 from .program import seeding
-from .session import allowed, chosen_action, install, native_callbacks, watched_tensors
+from .session import allowed, chosen_action, dump_shortfall, install, native_callbacks, watched_tensors
 from .session.session import Session
 
 TYPE_CHECKING = False
@@ -234,7 +234,7 @@ def watch(
             gets the event as JSON on standard input, or an address of http or https, to which it is sent (none).
         dump: "statistics" of each operator, "checksums" or "tensors" of each module, for chosen steps (none).
         dump_steps: which steps: "10", "10-20", "every=100", "next=3", with commas ("every=100").
-        dump_only: what of them: "module=encoder.*,op=mm,phase=backward,rank=0,micro-batch=0" (all; docs/dump.md).
+        dump_only: what of them: "module=encoder.*,op=mm,phase=backward,side=outputs,rank=0" (all; docs/dump.md).
         dump_mb: size in MB of all dumps of a process; 0: no limit (1024).
         dump_control: a TOML file with dump, steps and only, read again when it changes while training runs (none).
         golden: dumps of another run (a file, a folder of them, or a run): its steps are dumped in this run too and
@@ -312,8 +312,9 @@ def watch(
             _name_unused(session.config, options)
     else:
         global _begun
-        program = _program()
-        session, owner = Session(config.load(options), program, sys.orig_argv if program else ()), True
+        program, settings = _program(), config.load(options)
+        dump_shortfall.refuse(settings, model)
+        session, owner = Session(settings, program, sys.orig_argv if program else ()), True
         if session.config.seed:
             seeding.seed_all(int(session.config.seed))
         if _begun is None:

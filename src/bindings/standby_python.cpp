@@ -2,12 +2,19 @@
 
 #include <ATen/record_function.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "gate/state_torch.h"
+#include "record/trace_words.h"
 #include "rewind/snapshot_torch.h"
 #include "rewind/window_start_torch.h"
+#include "show/op_rows.h"
 #include "standby/first_step_torch.h"
 #include "standby/last_step_torch.h"
 #include "standby/tape_level_torch.h"
@@ -47,6 +54,68 @@ void define_template_tape(py::module_& m) {
   });
 }
 
+// The operations of a step that is dumped. Python chooses among them by their kind: there are few, and thousands of
+// operations.
+class DumpedStep {
+ public:
+  explicit DumpedStep(std::shared_ptr<const record::Trace> trace) : trace_(std::move(trace)) {
+    for (record::OpId id = 0; id < trace_->ops.size(); ++id) {
+      if (!trace_->ops[id].is_node) ops_.push_back(id);
+    }
+  }
+
+  // ([{op, phase, module, micro_batch}], for each operation the index of its kind)
+  py::tuple kinds() const {
+    std::map<std::tuple<std::string_view, record::Phase, std::string_view, std::uint32_t>, std::size_t> known;
+    py::list kinds, of_ops;
+    for (const record::OpId id : ops_) {
+      const record::Op& op = trace_->ops[id];
+      const bool has_place = op.stack < trace_->stacks.size() && !trace_->stacks[op.stack].frames.empty();
+      const std::string_view module = has_place ? std::string_view(trace_->stacks[op.stack].module) : "";
+      const auto [kind, is_new] = known.try_emplace({op.name, op.phase, module, op.micro_batch}, known.size());
+      if (is_new) {
+        py::dict d;
+        d["op"] = text(op.name);
+        d["phase"] = text(record::kPhaseWords[static_cast<std::size_t>(op.phase)]);
+        d["module"] = text(module);
+        d["micro_batch"] = op.micro_batch;
+        kinds.append(d);
+      }
+      of_ops.append(kind->second);
+    }
+    return py::make_tuple(kinds, of_ops);
+  }
+
+  // (JSON array, how many operations are in it). chosen: indices, in order.
+  py::tuple json(const std::vector<std::size_t>& chosen, const std::pair<bool, bool>& sides, bool stacks,
+                 std::size_t most_ops, std::size_t most_bytes) const {
+    std::vector<record::OpId> ops;
+    for (const std::size_t i : chosen) ops.push_back(ops_.at(i));
+    const show::OpRows rows = show::op_rows(*trace_, ops, {sides.first, sides.second, stacks, most_ops, most_bytes});
+    return py::make_tuple(py::bytes(rows.text), rows.ops);
+  }
+
+  bool is_truncated() const { return trace_->truncated; }
+
+ private:
+  // Invalid UTF-8 is replaced: a name may be of any bytes.
+  static py::str text(std::string_view s) {
+    return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace"));
+  }
+
+  std::shared_ptr<const record::Trace> trace_;
+  std::vector<record::OpId> ops_;  // without nodes of the backward
+};
+
+void define_dumped_step(py::module_& m) {
+  py::class_<DumpedStep>(m, "DumpedStep")
+      .def("kinds", &DumpedStep::kinds)
+      .def("json", &DumpedStep::json)
+      .def("is_truncated", &DumpedStep::is_truncated);
+  m.def("last_step", [] { return DumpedStep(last_step_trace()); });
+  m.def("take_step", [] { return DumpedStep(take_trace()); });
+}
+
 }  // namespace
 
 void define_standby(py::module_& m) {
@@ -79,8 +148,8 @@ void define_standby(py::module_& m) {
   m.def("last_step_name", [](py::handle tensor, const std::string& kind, const std::string& name) {
     last_step_name(tensor.ptr(), kind, name);
   });
-  m.def("last_step_ops", &last_step_ops, py::arg("most"), py::arg("stacks") = false);
-  m.def("take_ops", &take_ops);
+  m.def("last_step_ops", &last_step_ops);
+  define_dumped_step(m);
   // Are operators of this thread reported to observers from here on? Returns whether they were.
   m.def("observe_operators", [](bool on) {
     const bool before = at::isRecordFunctionEnabled();

@@ -1,98 +1,14 @@
 // Writes a trace as JSON lines, without building JSON values: traces have hundreds of thousands of ops.
-#include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "record/json_writer.h"
 #include "record/trace_jsonl.h"
 #include "record/trace_words.h"
 
 namespace finitude::record {
 namespace {
 
-class Writer {
- public:
-  void open(char bracket) {
-    separate();
-    out_ += bracket;
-    first_ = true;
-  }
-  void close(char bracket) {
-    out_ += bracket;
-    first_ = false;
-  }
-  void end_line() {
-    out_ += '\n';
-    first_ = true;
-  }
-  void key(std::string_view name) {
-    separate();
-    out_ += '"';
-    out_ += name;
-    out_ += "\":";
-    first_ = true;
-  }
-  void text(std::string_view s) {
-    separate();
-    bool plain = true;
-    for (const char c : s) plain &= c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
-    if (plain) {
-      out_ += '"';
-      out_ += s;
-      out_ += '"';
-    } else {
-      out_ += nlohmann::json(s).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    }
-  }
-  void number(auto value)
-    requires std::is_integral_v<decltype(value)>
-  {
-    separate();
-    append(value);
-  }
-  void number(double value) {
-    if (std::isnan(value)) return text("NaN");
-    if (std::isinf(value)) return text(value > 0 ? "Infinity" : "-Infinity");
-    separate();
-    append(value);
-  }
-  void null() {
-    separate();
-    out_ += "null";
-  }
-  void flag(std::string_view name) {
-    key(name);
-    separate();
-    out_ += "true";
-  }
-  template <typename T>
-  void field(std::string_view name, T value) {
-    key(name);
-    if constexpr (std::is_arithmetic_v<T>) {
-      number(value);
-    } else {
-      text(value);
-    }
-  }
-  void id(std::string_view name, std::uint32_t value) {
-    if (value != kNone) field(name, value);
-  }
-  std::string take() { return std::move(out_); }
-
- private:
-  void separate() {
-    if (!first_) out_ += ',';
-    first_ = false;
-  }
-  void append(auto value) {
-    char buffer[32];
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-    out_.append(buffer, end);
-  }
-  std::string out_;
-  bool first_ = true;
-};
-
-void write(Writer& w, const TensorUse& use) {
+void write(JsonWriter& w, const TensorUse& use) {
   w.open('{');
   if (!use.arg.empty()) w.field("arg", use.arg);
   w.field("dtype", sense::info(use.dtype).name);
@@ -129,7 +45,7 @@ void write(Writer& w, const TensorUse& use) {
   w.close('}');
 }
 
-void write(Writer& w, std::string_view name, const std::vector<TensorUse>& uses) {
+void write(JsonWriter& w, std::string_view name, const std::vector<TensorUse>& uses) {
   w.key(name);
   w.open('[');
   for (const auto& use : uses) write(w, use);
@@ -137,7 +53,7 @@ void write(Writer& w, std::string_view name, const std::vector<TensorUse>& uses)
 }
 
 // How much larger the output is than the largest input; nothing where that says nothing.
-void write_growth(Writer& w, const Op& op) {
+void write_growth(JsonWriter& w, const Op& op) {
   double in = 0, out = 0;
   bool any_in = false, any_out = false;
   const auto take = [](const TensorUse& use, double* largest, bool* any) {
@@ -151,7 +67,7 @@ void write_growth(Writer& w, const Op& op) {
   w.field("growth", in == 0 ? HUGE_VAL : out / in);
 }
 
-void write(Writer& w, const Trace& trace, std::size_t index) {
+void write(JsonWriter& w, const Trace& trace, std::size_t index) {
   const Op& op = trace.ops[index];
   w.open('{');
   w.field("id", index);
@@ -194,7 +110,7 @@ void write(Writer& w, const Trace& trace, std::size_t index) {
   w.end_line();
 }
 
-void write_storages(Writer& w, const std::vector<Storage>& storages) {
+void write_storages(JsonWriter& w, const std::vector<Storage>& storages) {
   w.field("storages", storages.size());
   w.key("origins");  // of those that are known
   w.open('[');
@@ -211,7 +127,7 @@ void write_storages(Writer& w, const std::vector<Storage>& storages) {
   w.close(']');
 }
 
-void write_header(Writer& w, const Trace& trace) {
+void write_header(JsonWriter& w, const Trace& trace) {
   w.open('{');
   w.field("finitude_trace", kTraceFormat);
   w.field("ops", trace.ops.size());
@@ -256,7 +172,7 @@ void write_header(Writer& w, const Trace& trace) {
 }  // namespace
 
 std::string to_jsonl(const Trace& trace) {
-  Writer w;
+  JsonWriter w;
   write_header(w, trace);
   for (std::size_t i = 0; i < trace.ops.size(); ++i) write(w, trace, i);
   return w.take();

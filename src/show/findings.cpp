@@ -66,10 +66,6 @@ json frame_of_script(const record::Trace& trace, std::uint32_t stack) {
   return nullptr;
 }
 
-const char* dtype_name(sense::DType dtype) {
-  return dtype == sense::DType::kOther ? "other" : sense::info(dtype).name.data();
-}
-
 std::string short_text(const record::Op& op) {
   const auto bad = [](const std::vector<record::TensorUse>& uses) {
     sense::Health total;
@@ -86,6 +82,10 @@ std::string short_text(const record::Op& op) {
 }
 
 }  // namespace
+
+const char* dtype_name(sense::DType dtype) {
+  return dtype == sense::DType::kOther ? "other" : sense::info(dtype).name.data();
+}
 
 json number(double value) {
   if (std::isnan(value)) return "NaN";
@@ -342,7 +342,6 @@ json traced(const record::TensorUse& use) {
   return out;
 }
 
-// Ops that enclose this one, nodes of the backward skipped.
 std::size_t depth_of(const record::Trace& trace, const record::Op& op) {
   std::size_t depth = 0;
   record::OpId id = op.parent;
@@ -351,7 +350,23 @@ std::size_t depth_of(const record::Trace& trace, const record::Op& op) {
   return depth;
 }
 
-json op_table(const record::Trace& trace, std::size_t max_ops, bool stacks) {
+std::optional<double> growth_of(const record::Op& op) {
+  double in = 0, out = 0;
+  bool bad = false, ranged = true;
+  for (const auto& use : op.inputs) {
+    in = std::max(in, use.health.absmax);
+    ranged &= record::has_range(use.health);
+  }
+  for (const auto& use : op.outputs) {
+    out = std::max(out, use.health.absmax);
+    ranged &= record::has_range(use.health);
+    bad |= !use.health.ok();
+  }
+  if (bad) return HUGE_VAL;
+  return in > 0 && ranged ? std::optional(out / in) : std::nullopt;
+}
+
+json op_table(const record::Trace& trace, std::size_t max_ops) {
   static constexpr const char* kPhases[] = {"forward", "backward", "optimizer", "data"};
   json ops = json::array();
   for (const record::Op& op : trace.ops) {
@@ -366,12 +381,6 @@ json op_table(const record::Trace& trace, std::size_t max_ops, bool stacks) {
     row["file"] = frame ? frame->file : "";
     row["line"] = frame ? frame->line : 0;
     row["module"] = frame ? trace.stacks[op.stack].module : "";
-    if (stacks && frame != nullptr) {
-      for (const record::Frame& one : trace.stacks[op.stack].frames)
-        row["stack"].push_back(one.file + ":" + std::to_string(one.line) + " in " + one.function);
-    }
-    double in = 0, out = 0;
-    bool bad = false, ranged = true;
     for (const auto& use : op.inputs) {
       row["inputs"].push_back(traced(use));
       if (use.storage < trace.storages.size() && !trace.storages[use.storage].name.empty())
@@ -379,15 +388,8 @@ json op_table(const record::Trace& trace, std::size_t max_ops, bool stacks) {
       if (use.storage < trace.storages.size() && use.health.numel == 1 &&
           trace.storages[use.storage].origin == record::Origin::kConstant)
         row["inputs"].back()["constant"] = true;
-      in = std::max(in, use.health.absmax);
-      ranged &= record::has_range(use.health);
     }
-    for (const auto& use : op.outputs) {
-      ranged &= record::has_range(use.health);
-      row["outputs"].push_back(traced(use));
-      out = std::max(out, use.health.absmax);
-      bad |= !use.health.ok();
-    }
+    for (const auto& use : op.outputs) row["outputs"].push_back(traced(use));
     row["depth"] = depth_of(trace, op);
     if (op.is_view) row["view"] = true;
     if (op.allocates) row["allocates"] = true;
@@ -395,7 +397,8 @@ json op_table(const record::Trace& trace, std::size_t max_ops, bool stacks) {
     for (const auto& s : op.scalars) {
       if (!s.text.empty() && s.text != "None") row["scalars"].push_back({{"arg", s.arg}, {"text", s.text}});
     }
-    row["growth"] = bad ? json("Infinity") : in > 0 && ranged ? number(out / in) : json(nullptr);
+    const auto growth = growth_of(op);
+    row["growth"] = growth ? number(*growth) : json(nullptr);
     ops.push_back(std::move(row));
   }
   return ops;

@@ -230,7 +230,7 @@ const Shape kTracedOp{{{"op", kText, true},
                        {"random", kBool},
                        {"stack", kArray, false, {}, nullptr, kText},
                        {"scalars", kArray, false, {}, &kScalar}}};
-const Shape kTrace{{{"ops", kArray, true, {}, &kTracedOp}}};
+const Shape kTrace{{{"ops", kArray, true, {}, &kTracedOp}, {"truncated", kBool}}};
 const Shape kUnderWay{{{"pid", kCount, true}, {"start", kCount}, {"machine", kText}}};
 const Shape kCheckpoints{{{"written", kCount, true},
                           {"bad", kCount, true},

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
@@ -33,13 +34,13 @@ struct LastStep {
   bool kept = false;     // wanted
   bool any = false;      // there is one
   bool trained = false;  // a backward ran in it
-  record::Trace trace;
+  std::shared_ptr<const record::Trace> trace = std::make_shared<record::Trace>();
   std::unordered_map<c10::StorageImpl*, Named> names;
 };
 
 // Invalid UTF-8, as in the name of a file, is replaced: dump() would throw.
-std::string ops_text(const record::Trace& trace, std::size_t most, bool stacks) {
-  return show::op_table(trace, most, stacks).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+std::string ops_text(const record::Trace& trace, std::size_t most) {
+  return show::op_table(trace, most).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 LastStep& last() {
@@ -77,7 +78,7 @@ void end_traced_window() {
     trace.storages[id].origin = what->origin;
     trace.storages[id].name = what->name;
   }
-  l.trace = std::move(trace);
+  l.trace = std::make_shared<record::Trace>(std::move(trace));
   l.trained = trained;
   l.any = true;
 }
@@ -85,7 +86,7 @@ void end_traced_window() {
 void keep_last_step(bool on) {
   last().kept = on;  // of a run that begins: what was before is none of it
   last().any = last().trained = false;
-  last().trace = {};
+  last().trace = std::make_shared<record::Trace>();
   last().names.clear();
 }
 
@@ -105,14 +106,16 @@ void last_step_forget_gone() {
   std::erase_if(last().names, [](const auto& n) { return n.second.memory.expired(); });
 }
 
-std::string last_step_ops(std::size_t most, bool stacks) {
-  return last().any ? ops_text(last().trace, most, stacks) : "";
+std::string last_step_ops(std::size_t most) { return last().any ? ops_text(*last().trace, most) : ""; }
+
+std::shared_ptr<const record::Trace> last_step_trace() {
+  return last().any ? last().trace : std::make_shared<record::Trace>();
 }
 
-std::string take_ops(std::size_t most, bool stacks) {
-  record::Trace trace = observe::Tracer::get().take_trace();
-  locate::split_script_nodes(&trace);
-  return ops_text(trace, most, stacks);
+std::shared_ptr<const record::Trace> take_trace() {
+  auto trace = std::make_shared<record::Trace>(observe::Tracer::get().take_trace());
+  locate::split_script_nodes(trace.get());
+  return trace;
 }
 
 }  // namespace finitude::bindings

@@ -6,7 +6,10 @@
 #include <Python.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
+
+#include "record/trace.h"
 
 namespace finitude::bindings {
 
@@ -21,9 +24,10 @@ void keep_last_step(bool on);
 void last_step_name(PyObject* tensor, const std::string& kind, const std::string& name);
 // Memory that is gone is forgotten: many optimizers may be made, one after the other.
 void last_step_forget_gone();
-// The ops of it as JSON, `most` at most, with their stacks if asked for; empty where there is none.
-std::string last_step_ops(std::size_t most, bool stacks);
-// The ops traced so far, in the same form. The trace is taken: it begins again empty.
-std::string take_ops(std::size_t most, bool stacks);
+// The ops of it as JSON, `most` at most; empty where there is none.
+std::string last_step_ops(std::size_t most);
+// The trace of it, and that of now, which is taken: it begins again empty.
+std::shared_ptr<const record::Trace> last_step_trace();
+std::shared_ptr<const record::Trace> take_trace();
 
 }  // namespace finitude::bindings

@@ -8,15 +8,16 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 KINDS = ("statistics", "checksums", "tensors")
 OPERATORS, STACKS = "operators", "stacks"  # what may be added to a kind: "tensors+operators+stacks"
 PHASES = ("forward", "backward", "optimizer", "data")
-KEYS = ("module", "scope", "op", "phase", "rank", "micro-batch", "rows")
+SIDES = ("inputs", "outputs")
+KEYS = ("module", "scope", "op", "phase", "side", "rank", "micro-batch", "rows")
 PATTERNS = ("module", "op")  # a value is a pattern; of the other keys a word or number
-NOT_OF_RECORDS = ("scope", "rank", "rows")  # which of the records they choose depends on more than the record
+NOT_OF_RECORDS = ("scope", "side", "rank", "rows")  # which of the records they choose depends on more than the record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Steps:
     def has(self, step: int) -> bool:
         return any(a <= step <= b for a, b in self.ranges) or any(step % n == 0 for n in self.every)
 
-    def may_follow(self, step: int) -> bool:
-        """Is any later step chosen?"""
-        return bool(self.every) or any(b > step for _, b in self.ranges)
+    def after(self, step: int) -> str:
+        """Those parts that begin later, as text. step: -1 before the first."""
+        parts = [str(a) if a == b else f"{a}-{b}" for a, b in self.ranges if a > step]
+        return ",".join(parts + [f"every={n}" for n in self.every if step < 0])
 
     def how_many_after(self, step: int) -> int | None:
         """None: there is no end of them."""
@@ -65,22 +67,43 @@ class Plan:
         first, is_there, end = self._value("rows").partition(":")
         return (int(first), int(end)) if is_there else None
 
+    def has_side(self, side: str) -> bool:
+        """side: one of SIDES."""
+        return side in (self._values("side") or SIDES)
+
+    def modules(self) -> list[str]:
+        """The patterns of modules, also those of the scope."""
+        return [*self._values("module"), *(self.scope() or ())]
+
+    def only_text(self) -> str:
+        return ",".join(f"{key}={value}" for key, values in self.only for value in values)
+
+    def _values(self, key: str) -> tuple[str, ...]:
+        return next((values for k, values in self.only if k == key), ())
+
     def _value(self, key: str) -> str:
         """Of a key that has one value; "" without one."""
-        return next((values[0] for k, values in self.only if k == key), "")
+        return next(iter(self._values(key)), "")
 
     def takes_rank(self, rank: int) -> bool:
-        return all(key != "rank" or str(rank) in values for key, values in self.only)
+        return all(key != "rank" or rank in map(int, values) for key, values in self.only)
+
+    def missing_ranks(self, size: int) -> str:
+        """Which ranks a run of so many does not have, as text; "" where it has them all."""
+        if not (beyond := [f"rank={value}" for value in self._values("rank") if int(value) >= size]):
+            return ""
+        there = "one rank, 0" if size == 1 else f"the ranks 0 to {size - 1}"
+        return f"--dump-only {','.join(beyond)}: this run has {there}"
 
     def takes(self, record: Mapping[str, Any]) -> bool:
         """record: of an operator or a module's call, with "module", "op", "phase" and "micro_batch"."""
-        return all(key in NOT_OF_RECORDS or _fits(key, values, record) for key, values in self.only)
+        return all(key in NOT_OF_RECORDS or fits(key, values, record) for key, values in self.only)
 
     def unmatched(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Each "key=value" that fits none of the records."""
         wanted = [(key, value) for key, values in self.only for value in values if key not in NOT_OF_RECORDS]
         wanted += [("module", end) for end in self.scope() or ()]
-        return [f"{key}={value}" for key, value in wanted if not any(_fits(key, (value,), r) for r in records)]
+        return [f"{key}={value}" for key, value in wanted if not any(fits(key, (value,), r) for r in records)]
 
 
 class Scope:
@@ -108,25 +131,26 @@ class Scope:
         """Was that module called inside? module: its name in the model, "" for the model itself."""
         return self._ends is None or any(m.partition(".")[2] == module for m in self._modules)
 
-    def of_operators(self, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Of the operators of a step, in order, those inside; those of backward belong to the module they derive."""
-        if self._ends is None:
-            return list(records)
+    def of_operators(self, records: Iterable[Mapping[str, Any]]) -> list[bool]:
+        """Of each operator of a step, in order: is it inside? Those of backward belong to the module they derive."""
         # A module that contains others has few operators of its own: what is called inside of it counts as it.
         was_first = was_last = is_inside = False
-        inside: list[Mapping[str, Any]] = []
+        inside: list[bool] = []
         for record in records:
             module = str(record.get("module", ""))
-            if record.get("phase") != "forward":
-                if module in self._modules:
-                    inside.append(record)
+            if self._ends is None:
+                inside.append(True)
+            elif record.get("phase") != "forward":
+                inside.append(module in self._modules)
             elif module:
-                is_first, is_last = (_fits("module", (end,), record) for end in self._ends)
+                is_first, is_last = (fits("module", (end,), record) for end in self._ends)
                 is_inside = is_inside and (is_last or not was_last) or is_first and not was_first
                 was_first, was_last = is_first, is_last
                 if is_inside:
                     self._modules.add(module)
-                    inside.append(record)
+                inside.append(is_inside)
+            else:
+                inside.append(False)
         return inside
 
 
@@ -135,7 +159,8 @@ def _is_module(pattern, module):
     return any(fnmatch.fnmatchcase(name, pattern) for name in (module, module.partition(".")[2]))
 
 
-def _fits(key, values, record):
+def fits(key: str, values: Sequence[str], record: Mapping[str, Any]) -> bool:
+    """Does the record have one of these values of that key?"""
     found = str(record.get(key.replace("-", "_"), ""))
     if key not in PATTERNS:
         return found in values
@@ -192,6 +217,8 @@ def parse_only(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
             raise ValueError(f"{part!r}: takes KEY=VALUE with the keys {', '.join(KEYS)}")
         if key == "phase" and value not in PHASES:
             raise ValueError(f"phase is one of {', '.join(PHASES)}, not {value!r}")
+        if key == "side" and value not in SIDES:
+            raise ValueError(f"side is one of {', '.join(SIDES)}, not {value!r}")
         if key == "scope" and not re.fullmatch(r".+\.\..+", value):
             raise ValueError(f"scope takes FIRST..LAST, two modules in the order of their calls, not {value!r}")
         if key == "rows" and not _is_range(value):

@@ -310,9 +310,7 @@ if TYPE_CHECKING:
         start: int  # clock ticks since the machine began; 0: not known
         machine: str  # this boot of it and the namespace of process numbers; "0": not known
 
-    class Operation(TypedDict):
-        """One operation of a trace."""
-
+    class Operation(TypedDict):  # of a trace
         op: str
         phase: Phase
         micro_batch: int
@@ -330,6 +328,7 @@ if TYPE_CHECKING:
 
     class Trace(TypedDict):
         ops: list[Operation]
+        truncated: NotRequired[bool]  # True: a dump that does not have all that was asked for
 
     class Document(TypedDict):
         """A report."""

@@ -204,6 +204,17 @@ def _rows_of_run(run):
         raise ValueError(str(e)) from None
 
 
+def _missing_ranks(settings):
+    """Which ranks --dump-only names that a launcher around this process has not started; "" also where none did."""
+    if not settings.dump and not settings.dump_control and not settings.golden:
+        return ""
+    from ..base import dump_plan
+    from ..program import ranks
+
+    size = ranks.known_size()
+    return dump_plan.Plan(only=dump_plan.parse_only(settings.dump_only)).missing_ranks(size) if size else ""
+
+
 def _run(rest):
     from ..base import config, family
     from ..launch import targets
@@ -232,6 +243,8 @@ def _run(rest):
     family.withdraw(os.environ)
     target = targets.resolve(target, arguments, is_module)
     command = [sys.executable, "-m", "finitude", "run", *rest]
+    if target.kind != "command" and (missing := _missing_ranks(settings)):
+        return _usage(missing)
     if target.kind == "command":
         from ..launch import supervise
 

@@ -175,8 +175,9 @@ options of run:
   --dump-steps STEP,...   which steps: 10, 10-20, every=N, next=N (every=100)
   --dump-only KEY=VALUE,...   what of them: module=PATTERN, op=PATTERN,
                   scope=FIRST..LAST (modules, as they are called),
-                  phase=forward|backward|optimizer, rank=N, micro-batch=N,
-                  rows=FIRST:END (of what modules take and return) (all)
+                  phase=forward|backward|optimizer, side=inputs|outputs,
+                  rank=N, micro-batch=N, rows=FIRST:END (of what modules take
+                  and return) (all)
   --dump-mb N     all dumps of a process in MB; 0: no limit (1024)
   --dump-control FILE   a TOML file with dump, steps and only; it is read again
                   when it changes while the training runs

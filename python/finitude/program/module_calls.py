@@ -4,6 +4,7 @@ whole values. Global hooks of torch.nn are in place while that step runs, and at
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from ..base.kinds import is_a
 from ..base.plain_json import number
 from . import optimizer_members, sharding
 from .state_format import DTYPES, content
-from .tensor_stats import statistic
+from .tensor_stats import statistic_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,19 +29,21 @@ if TYPE_CHECKING:
     from ..base.types import Module, Optimizer, Tensor
 
 MOST_DEPTH = 6  # of containers in arguments and results
+HEADER_BYTES = 128  # of a tensor in a safetensors file, without its name
 
 
 class ModuleCalls:
     """The calls of one step. `begin` and `end` put the hooks in place and take them out."""
 
-    def __init__(self, in_guard: Callable[..., Any], plan: Plan):
-        """in_guard: calls what it is given, and notes an internal failure. plan: what is wanted."""
+    def __init__(self, in_guard: Callable[..., Any], plan: Plan, room: int):
+        """in_guard: calls what it is given, and notes an internal failure. plan: what is wanted. room: bytes that
+        records and values may take."""
         self._in_guard, self._plan, self._scope = in_guard, plan, Scope(plan.scope())
-        self._rows = plan.rows()
-        self.records: list[dict[str, Any]] = []
+        self._rows, self._room = plan.rows(), room
+        self.records: list[bytes] = []  # JSON
         self.seen: list[dict[str, Any]] = []  # the same of all calls, wanted or not, without what they hold
         self.values: dict[str, Tensor] = {}
-        self.bytes = 0
+        self._no_room = {"records": 0, "values": 0}  # how many
         self._running: list[_Running] = []  # modules whose forward runs
         self._counts: dict[str, int] = {}
         self._handles: list[Any] = []
@@ -58,6 +61,17 @@ class ModuleCalls:
         while self._handles:
             self._handles.pop().remove()
         self._running.clear()
+
+    def lacks(self) -> list[str]:
+        """What there was no room for."""
+        return [f"{count:,} {what} beyond --dump-mb" for what, count in self._no_room.items() if count]
+
+    def _takes(self, size, what):
+        """Is there room for so many bytes more?"""
+        has_room = size <= self._room
+        self._room -= size if has_room else 0
+        self._no_room[what] += not has_room
+        return has_room
 
     def add_gradients(self, optimizer: Optimizer) -> None:
         """Of the parameters of an optimizer, as they were when its step began."""
@@ -127,26 +141,28 @@ class ModuleCalls:
         if not call.stack:
             del record["stack"]
         self.seen.append(call._asdict())
-        if not self._plan.takes(record):
+        if not self._plan.takes(record) or (not inputs and not self._plan.has_side("outputs")):
             return
         observed = _native.observe_operators(False)  # ours are none of the program's
         try:
             self._fill(record, call.op, inputs, outputs, key, module)
         finally:
             _native.observe_operators(observed)
-        self.records.append(record)
+        content = json.dumps(record, allow_nan=False).encode()
+        if self._takes(len(content) + 1, "records"):
+            self.records.append(content)
 
     def _fill(self, record, op, inputs, outputs, key, module):
         for which, tensors in (("inputs", inputs), ("outputs", outputs)):
-            for arg, whole in tensors:
+            for arg, whole in tensors if self._plan.has_side(which) else ():
                 tensor = whole if op == "parameter" else self._chosen_rows(whole)
                 if (one := _statistics(arg, tensor)) is None:
                     continue
                 record[which].append(one)
                 if self._plan.kind == "tensors" and tensor.dtype in DTYPES:
-                    local = sharding.local_part(tensor)
-                    self.values[f"{key}.{arg}" if key else arg] = local.cpu().clone()
-                    self.bytes += local.numel() * local.element_size()
+                    local, name = sharding.local_part(tensor), f"{key}.{arg}" if key else arg
+                    if self._takes(local.numel() * local.element_size() + len(name) + HEADER_BYTES, "values"):
+                        self.values[name] = local.cpu().clone()
         if module is not None:
             record.update(_own_state(module))
 
@@ -202,10 +218,15 @@ def _statistics(arg, tensor):
     if not optimizer_members.has_memory(tensor):
         return None
     local = sharding.local_part(tensor)
-    figures, one = _native.statistics(local), statistic(arg, local)
-    if not figures or not one:
+    figures = _native.statistics(local)
+    if not figures:
         return None
-    return {**one, **sharding.place(tensor), "sum_sq": number(figures["sum_sq"]), "checksum": checksum(local)}
+    return {
+        **statistic_of(arg, local, figures),
+        **sharding.place(tensor),
+        "sum_sq": number(figures["sum_sq"]),
+        "checksum": checksum(local),
+    }
 
 
 def checksum(tensor: Tensor) -> str:

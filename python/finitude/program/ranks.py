@@ -48,6 +48,17 @@ def world() -> tuple[int, int]:
     return 0, 1
 
 
+def known_size() -> int | None:
+    """The number of ranks, where it is known before the program makes its group; None: it is not."""
+    group = _group()
+    if group is not None:
+        return group.get_world_size()
+    try:
+        return int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else None
+    except (KeyError, ValueError):
+        return None
+
+
 def several() -> bool:
     return world()[1] > 1
 

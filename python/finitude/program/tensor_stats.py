@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..base.types import Statistics, Tensor
+    from ..base.types import Figures, Statistics, Tensor
 
 
 def count_text(tensor: Tensor) -> str:
@@ -25,8 +25,11 @@ def count_text(tensor: Tensor) -> str:
 def statistic(name: str, tensor: Tensor) -> Statistics | None:
     """As a report has it; None of a tensor without values to read."""
     s = _native.statistics(tensor)
-    if s is None:
-        return None
+    return None if s is None else statistic_of(name, tensor, s)
+
+
+def statistic_of(name: str, tensor: Tensor, s: Figures) -> Statistics:
+    """s: what _native.statistics found."""
     return {
         "arg": name,
         "shape": list(tensor.shape),

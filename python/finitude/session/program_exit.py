@@ -169,7 +169,7 @@ class Ending:
         session.part(session.chosen_step.end)
         session.part(session.verified.end, session.config)
         session.part(session.rank_checks.at_end)
-        session.part(session.dumps.compare_rest)
+        session.part(session.dumps.at_end)
         session.part(lambda: session.drops.at_end(session.hand.finish()))
         session.part(session.weights.count_swallowed)
         session.part(session.never_written.at_end)

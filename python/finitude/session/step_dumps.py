@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 from .. import _native
 from ..base import control, dump_plan, pages
@@ -15,6 +16,7 @@ from ..program.module_calls import ModuleCalls
 from ..program.state_format import as_safetensors
 from ..report import incident
 from . import native_callbacks
+from .dump_shortfall import Shortfall
 from .golden import Golden
 
 TYPE_CHECKING = False
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     from ..report.document import Report
     from .control import Control
 
-MOST_NAMES = 8  # of what is there, where a filter fits nothing
 KEYS = ("dump", "steps", "only")  # of a control file
+FRAME_BYTES = 1 << 16  # about what a dump takes without any record
+MOST_BYTES = 255 << 20  # of a file: readers take 256 MiB
 
 
 def before_step(optimizer: Optimizer, args: object, kwargs: object) -> None:
@@ -55,6 +58,8 @@ class StepDumps:
         self._most = config.dump_mb << 20
         self._golden = Golden("" if explains else config.golden, report)
         self._plan = dump_plan.parse(config.dump, config.dump_steps, config.dump_only)
+        self._shortfall = Shortfall(report, names_steps=not config.golden)
+        self._steps = 0  # that have ended
         self._control = config.dump_control
         self._read_at = 0  # time of the control file's last change that was read
         self.is_on = bool(config.dump or self._control or config.golden) and not explains and not config.redact
@@ -65,7 +70,7 @@ class StepDumps:
         self._under_record: tuple[int, int] | None = None  # number of the step that is recorded; alarms before it
         self._calls: ModuleCalls | None = None
         self._bytes_so_far = self._largest = 0  # bytes
-        self._has_spoken = False
+        self._is_first, self._lacks_some = True, False
 
     @property
     def is_open(self) -> bool:
@@ -74,7 +79,7 @@ class StepDumps:
     def created(self) -> None:
         """An optimizer is there: what follows is step 0 of its training."""
         if self.is_on and self._leader is None and self._under_record is None:
-            self._plan = self._golden.plan(self._plan, ranks.world()[0])
+            self._take_plan(self._golden.plan(self._plan, ranks.world()[0]))
             self._read_control(0)
             self._begin_dump(0)
 
@@ -91,15 +96,20 @@ class StepDumps:
             self._leader = window["ordinal"]
         if window["ordinal"] != self._leader:
             return
+        self._steps = window["step"]
+        self._shortfall.look_at_ranks()
         self._golden.look()
         if self._under_record is not None:
             self._end_dump(self._under_record[0], self._under_record[1])
         self._read_control(window["step"])
         self._begin_dump(window["step"])
 
-    def compare_rest(self) -> None:
+    def at_end(self) -> None:
         """The program ends; the report is not yet written."""
         self._golden.close()
+        if self.is_on:
+            self._shortfall.begin(self._plan, self._steps)  # where no optimizer was made
+            self._shortfall.tell(self._steps)
 
     def close(self) -> None:
         """The watch ends; the step that is under way is not dumped."""
@@ -109,23 +119,37 @@ class StepDumps:
 
     # -- one step ---------------------------------------------------------------------------------
 
+    def _take_plan(self, plan):
+        self._plan = plan
+        self._shortfall.begin(plan, self._steps)
+
     def _begin_dump(self, step):
         plan = self._plan
         if not plan.kind or not plan.steps.has(step) or not plan.takes_rank(ranks.world()[0]):
             return
         if self._most and self._bytes_so_far + self._largest > self._most:
-            self.is_on = False
-            say(
-                f"finitude: step {step} and later ones are not dumped: --dump-mb {self._most >> 20} is reached after "
-                f"{self._bytes_so_far >> 20} MB; dump fewer steps, or less of each (--dump-only)\n"
-            )
+            self._stop(f"step {step} and later ones are not dumped")
             return
         self._under_record = step, self._alarms_so_far()
         if self._has_operators() and not self._keeps_trace:
             _native.trace_start()
         if plan.kind != "statistics":
-            self._calls = ModuleCalls(self._in_guard, plan)
+            self._calls = ModuleCalls(self._in_guard, plan, self._room())
             self._calls.begin()
+
+    def _room(self) -> int:
+        """Bytes that may still be written."""
+        return max(0, self._most - self._bytes_so_far - FRAME_BYTES) if self._most else sys.maxsize
+
+    def _stop(self, what):
+        """--dump-mb is reached."""
+        self.is_on = False
+        bounded = f"{what}: --dump-mb {self._most >> 20}"
+        self._report.add_not_watched(bounded)
+        say(
+            f"finitude: {bounded} is reached after {self._bytes_so_far >> 20} MB; dump fewer steps, or less of each "
+            "(--dump-only)\n"
+        )
 
     def _has_operators(self):
         return self._plan.kind == "statistics" or self._plan.with_operators
@@ -140,69 +164,85 @@ class StepDumps:
         if self._alarms_so_far() != alarms:  # the step ran a second time, and what was recorded is of both
             say(f"finitude: step {step} is not dumped: it is an alarm, and the report has what was found\n")
             return
-        found = self._operators() if self._has_operators() else []
-        inside = dump_plan.Scope(self._plan.scope()).of_operators(found)
-        operators = [record for record in inside if self._plan.takes(record)]
-        seen = [*found, *(calls.seen if calls is not None else ())]
-        for unmatched in self._plan.unmatched(seen) if not self._has_spoken else ():
-            self._say_unmatched(unmatched, step, seen)
-        if calls is None:
-            self._write_dump(step, operators, {})
-        else:
-            self._write_dump(step, calls.records, calls.values, operators if self._plan.with_operators else None)
+        self._write_dump(step, calls, self._operators() if self._has_operators() else None)
 
     def _operators(self):
         """The trace of a step is taken, wherever the dump is written."""
-        stacks = self._plan.with_stacks
         if self._keeps_trace:
-            return json.loads(_native.last_step_ops(incident.MAX_OPS, stacks) or "[]")
+            return _native.last_step()
         _native.trace_stop()
-        found = json.loads(_native.take_ops(incident.MAX_OPS, stacks))
+        found = _native.take_step()
         _native.trace_clear()
         return found
 
-    def _say_unmatched(self, unmatched, step, found):
-        key = unmatched.partition("=")[0].replace("-", "_")
-        known = list(dict.fromkeys(str(record.get(key, "")) for record in found if record.get(key) not in ("", None)))
-        more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
-        say(
-            f"finitude: --dump-only {unmatched} fits nothing in step {step}; there are: "
-            f"{', '.join(known[:MOST_NAMES])}{more}\n"
-        )
-
     # -- files ------------------------------------------------------------------------------------
 
-    def _write_dump(self, step, records, values, operators=None):
-        """operators: for a second file, next to that of the modules."""
+    def _write_dump(self, step, calls, operators):
+        """calls, operators: what was recorded, None for neither. Where there are both, a second file has the operators,
+        next to that of the modules."""
         folder = self._report.run_directory()
         if folder is None:
             self.is_on = False
             return
-        document = {**self._report.document(), "alarms": [], "advisories": [], "trace": {"ops": records}}
-        path = os.path.join(folder, "dumps", f"step-{step:06d}.json")
-        content = json.dumps(document, allow_nan=False).encode()
-        size = len(content)
-        if not pages.write(path, content):
-            self.is_on = False
-            return
+        seen, records, lacks, parts = [], 0, [], {}
+        if calls is not None:
+            seen, records, lacks = calls.seen, len(calls.records), calls.lacks()
+            parts[".json"] = b"[" + b",".join(calls.records) + b"]"
+            if calls.values:
+                parts[".safetensors"] = as_safetensors(calls.values)
         if operators is not None:
-            of_operators = json.dumps({**document, "trace": {"ops": operators}}, allow_nan=False).encode()
-            size += len(of_operators)
-            pages.write(path.removesuffix(".json") + "-operators.json", of_operators)
-        if values:
-            tensors = as_safetensors(values)
-            size += len(tensors)
-            pages.write(path.removesuffix(".json") + ".safetensors", tensors)
+            kinds, rows, written, without = self._rows(operators, sum(map(len, parts.values())))
+            seen, records = [*seen, *kinds], records or written
+            lacks += without
+            parts["-operators.json" if calls is not None else ".json"] = rows
+        if lacks and not self._lacks_some:
+            self._lacks_some = True
+            self._report.add_not_watched(f"step {step} is not dumped whole, without {', '.join(lacks)}")
+        document = {**self._report.document(), "alarms": [], "advisories": []}
+        self._write_files(step, folder, document, parts, records, bool(lacks))
+        self._shortfall.dumped(step, seen, records, self._is_first)
+        self._is_first = False
+
+    def _rows(self, operators: _native.DumpedStep, size: int) -> tuple[list[dict[str, Any]], bytes, int, list[str]]:
+        """([kind of operator], JSON of those that are wanted, how many, what is missing). size: bytes that are taken
+        by other files of the step."""
+        plan = self._plan
+        kinds, of_ops = operators.kinds()
+        inside = dump_plan.Scope(plan.scope()).of_operators(kinds[i] for i in of_ops)
+        taken = list(map(plan.takes, kinds))
+        chosen = [at for at, i in enumerate(of_ops) if inside[at] and taken[i]]
+        sides = plan.has_side("inputs"), plan.has_side("outputs")
+        room = max(0, min(self._room(), MOST_BYTES) - size)
+        rows, written = operators.json(chosen, sides, plan.with_stacks, incident.MAX_OPS, room)
+        lacks = []
+        if missing := len(chosen) - written:
+            beyond = f"{incident.MAX_OPS:,}" if written == incident.MAX_OPS else "--dump-mb"
+            lacks.append(f"{missing:,} operations beyond {beyond}")
+        if operators.is_truncated():
+            lacks.append("the operations at its end, more than the recorder holds")
+        return kinds, rows, written, lacks
+
+    def _write_files(self, step, folder, document, parts, records, lacks_some):
+        """parts: {end of the file's name: what it holds, of a JSON file the operations}."""
+        head = json.dumps(document, allow_nan=False).encode()[:-1] + b', "trace": {"ops": '
+        tail = b', "truncated": true}}' if lacks_some else b"}}"
+        path = os.path.join(folder, "dumps", f"step-{step:06d}")
+        size = 0
+        for end, content in parts.items():
+            content = head + content + tail if end.endswith(".json") else content
+            size += len(content)
+            if not pages.write(path + end, content):
+                self.is_on = False
+                return
         self._bytes_so_far += size
         self._largest = max(self._largest, size)
-        if not self._has_spoken and not self._config.quiet:
+        if self._is_first and not self._config.quiet:
             say(
-                f"finitude: step {step} is dumped: {path} ({len(records)} records, {size / 1e6:.1f} MB"
+                f"finitude: step {step} is dumped: {path}.json ({records} records, {size / 1e6:.1f} MB"
                 f"{self._estimate(step, size)}); "
                 "`finitude dump FILE` prints it, `finitude diff A B` compares two\n"
             )
-        self._has_spoken = True
-        self._golden.compare(step, path)
+        self._golden.compare(step, path + ".json")
 
     def _estimate(self, step, size):
         """What the chosen steps after the first one will take, at its size in bytes, and whether the limit holds
@@ -235,7 +275,7 @@ class StepDumps:
             if unknown := sorted(set(table) - set(KEYS)):
                 raise ValueError(f"unknown key {unknown[0]!r}; known: {', '.join(KEYS)}")
             kind, steps, only = (str(table.get(key, default)) for key, default in zip(KEYS, self._defaults()))
-            self._plan = dump_plan.parse(kind, steps, only, step)
+            self._take_plan(dump_plan.parse(kind, steps, only, step))
         except (ValueError, UsageError, OSError) as e:
             say(f"finitude: {self._control} is not obeyed: {e}\n")
 
@@ -244,7 +284,7 @@ class StepDumps:
         kind, steps, only = (asked.get(key, default) for key, default in zip(control.DUMP, self._defaults()))
         wanted = kind, steps, only, asked.get(control.ASKED, "")
         if wanted != self._asked_before and (asked or any(self._asked_before)):
-            self._plan = dump_plan.parse(kind, steps, only, step)
+            self._take_plan(dump_plan.parse(kind, steps, only, step))
         self._asked_before = wanted
 
     def _defaults(self):

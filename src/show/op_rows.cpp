@@ -1,0 +1,132 @@
+#include "show/op_rows.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "record/json_writer.h"
+#include "record/reported_range.h"
+#include "record/trace_words.h"
+#include "show/findings.h"
+
+namespace finitude::show {
+namespace {
+
+using record::JsonWriter;
+
+void write_count(JsonWriter& w, std::string_view name, std::uint64_t count) {
+  if (count != 0) w.field(name, count);
+}
+
+void write(JsonWriter& w, const record::Trace& trace, const record::TensorUse& use, bool is_input) {
+  const sense::Health& h = use.health;
+  w.open('{');
+  if (!use.arg.empty()) w.field("arg", use.arg);
+  w.key("shape");
+  w.open('[');
+  for (const auto size : use.shape) w.number(size);
+  w.close(']');
+  w.field("dtype", dtype_name(use.dtype));
+  if (record::has_range(h)) {
+    w.field("min", h.min);
+    w.field("max", h.max);
+    w.field("absmax", h.absmax);
+    if (h.numel != 0) w.field("sum_sq", h.sum_sq);
+  }
+  w.field("nan", h.nan);
+  w.field("inf", h.inf());
+  write_count(w, "pos_inf", h.pos_inf);
+  write_count(w, "neg_inf", h.neg_inf);
+  write_count(w, "zero", h.zero);
+  write_count(w, "subnormal", h.subnormal);
+  w.field("numel", h.numel);
+  if (use.storage != record::kNone) {
+    w.field("storage", use.storage);
+    w.field("begin", use.begin);
+    w.field("end", use.end);
+  }
+  if (is_input && use.storage < trace.storages.size()) {
+    const record::Storage& storage = trace.storages[use.storage];
+    if (!storage.name.empty()) w.field("text", storage.name);
+    if (h.numel == 1 && storage.origin == record::Origin::kConstant) w.flag("constant");
+  }
+  w.close('}');
+}
+
+void write(JsonWriter& w, const record::Trace& trace, std::span<const record::TensorUse> uses, bool is_input) {
+  w.key(is_input ? "inputs" : "outputs");
+  w.open('[');
+  for (const auto& use : uses) write(w, trace, use, is_input);
+  w.close(']');
+}
+
+void write_place(JsonWriter& w, const record::Trace& trace, const record::Op& op, bool with_stack) {
+  if (op.stack >= trace.stacks.size() || trace.stacks[op.stack].frames.empty()) return;
+  const record::Stack& stack = trace.stacks[op.stack];
+  w.field("file", stack.frames[0].file);
+  w.field("line", stack.frames[0].line);
+  if (!stack.module.empty()) w.field("module", stack.module);
+  if (!with_stack) return;
+  w.key("stack");
+  w.open('[');
+  for (const record::Frame& one : stack.frames)
+    w.text(one.file + ":" + std::to_string(one.line) + " in " + one.function);
+  w.close(']');
+}
+
+void write_scalars(JsonWriter& w, const record::Op& op) {
+  bool any = false;
+  for (const auto& scalar : op.scalars) {
+    if (scalar.text.empty() || scalar.text == "None") continue;
+    if (!any) {
+      w.key("scalars");
+      w.open('[');
+      any = true;
+    }
+    w.open('{');
+    w.field("arg", scalar.arg);
+    w.field("text", scalar.text);
+    w.close('}');
+  }
+  if (any) w.close(']');
+}
+
+void write(JsonWriter& w, const record::Trace& trace, const record::Op& op, const RowParts& parts) {
+  w.open('{');
+  w.field("op", op.name);
+  w.field("phase", record::kPhaseWords[static_cast<std::size_t>(op.phase)]);
+  w.field("micro_batch", op.micro_batch);
+  write_place(w, trace, op, parts.stacks);
+  w.field("depth", depth_of(trace, op));
+  if (op.is_view) w.flag("view");
+  if (op.allocates) w.flag("allocates");
+  if (op.random) w.flag("random");
+  write_scalars(w, op);
+  if (const auto growth = growth_of(op)) w.field("growth", *growth);
+  write(w, trace, std::span(op.inputs).first(parts.inputs ? op.inputs.size() : 0), true);
+  write(w, trace, std::span(op.outputs).first(parts.outputs ? op.outputs.size() : 0), false);
+  w.close('}');
+}
+
+}  // namespace
+
+OpRows op_rows(const record::Trace& trace, std::span<const record::OpId> ops, const RowParts& parts) {
+  OpRows rows;
+  JsonWriter w;
+  w.open('[');
+  for (const record::OpId id : ops) {
+    const std::size_t before = w.size();
+    if (rows.ops == parts.most_ops) break;
+    write(w, trace, trace.ops[id], parts);
+    if (w.size() >= parts.most_bytes) {
+      w.cut(before);
+      break;
+    }
+    ++rows.ops;
+  }
+  w.close(']');
+  rows.text = w.take();
+  return rows;
+}
+
+}  // namespace finitude::show
