@@ -15,7 +15,8 @@ WHERE = "between backward and the optimizer's step"
 
 
 def may_be(sinks: Sequence[Sink]) -> bool:
-    return any(kind == "gradient" for kind, *_ in sinks)
+    """A loss that is bad was so before backward."""
+    return bool(sinks) and all(kind == "gradient" for kind, *_ in sinks)
 
 
 def births(found: Findings, ops: Sequence[Operation]) -> list[Birth]:
