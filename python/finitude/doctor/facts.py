@@ -187,7 +187,7 @@ class Run:
         return f"step {alarm.get('step')}" + (f" and {more} like it" if more else "")
 
     @functools.cached_property
-    def _explained(self):
+    def _explained(self) -> dict[tuple[str, str, Any], FromFile]:
         return {self._place(a, "step"): a for a in self.alarms if a.get("repeat_of") is None}
 
     @functools.cached_property
@@ -197,7 +197,7 @@ class Run:
         return collections.Counter(id(a) for a in explained if a is not None)
 
     @staticmethod
-    def _place(alarm, key):
+    def _place(alarm: FromFile, key: str) -> tuple[str, str, Any]:
         return str(alarm.get("optimizer")), str(alarm.get("rank", 0)), alarm.get(key)
 
     @property
