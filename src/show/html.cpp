@@ -142,7 +142,10 @@ std::string gradients_section(const Json& alarm) {
 
 std::string patch(const std::string& diff) {
   std::string out;
-  for (const std::string& line : patch_lines(diff)) out += escape_line(line) + "\n";
+  for (const std::string& line : patch_lines(diff)) {
+    const bool has_return = line.ends_with('\r');  // as a reference: a browser makes one newline of both characters
+    out += escape_line(line.substr(0, line.size() - has_return)) + (has_return ? "&#13;\n" : "\n");
+  }
   return out.empty() ? out : "<pre class=\"mono\">" + out + "</pre>";
 }
 

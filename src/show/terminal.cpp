@@ -331,7 +331,7 @@ class Terminal {
       if (std::ranges::any_of(alarms, no_way_back))
         hint = "--level tape records the operators of every step, and explains such a one without running it again";
       else if (policy == "stop" && !flag(alarms.back(), "harmless") && is_stopped_by_policy(alarms.back()) &&
-               way_back_sentence(report_, alarms.back()).empty())
+               text(alarms.back(), "weights") != "damaged" && way_back_sentence(report_, alarms.back()).empty())
         hint = on_alarm("skip", "kSkip") + " continues without such a step, " + (of_cpp ? "kWarn" : "warn") +
                " applies it";
     }

@@ -163,6 +163,10 @@ TEST(Terminal, UnwatchedSaysWhy) {
   EXPECT_THAT(out,
               StartsWith("finitude: nothing that trains was seen: no optimizer and no backward was seen in 1 process"));
   EXPECT_THAT(out, Not(HasSubstr("no alarm")));
+  json report = sample("unwatched");
+  report["reason"] = "nothing that trains was seen: no optimizer and no backward";
+  EXPECT_THAT(joined(shown(report)),
+              StartsWith("finitude: nothing that trains was seen: no optimizer and no backward"));
 }
 
 TEST(Terminal, AdvisoriesOnly) {
@@ -296,6 +300,17 @@ TEST(Terminal, AnotherPolicyIsAdvisedOnlyWhereItWouldDo) {
   EXPECT_TRUE(advises("the step was undone, stopped", "the optimizer wrote 3 NaN"));
   EXPECT_FALSE(advises("the script's own exception", "loss is NaN"));
   EXPECT_FALSE(advises("stopped", "the script dropped 10 steps in a row by itself: the loss was not finite"));
+  alarm["weights"] = "damaged";  // they stay so
+  EXPECT_FALSE(advises("stopped after the optimizer", "the optimizer wrote 3 NaN"));
+}
+
+TEST(Terminal, ATensorWhoseValuesWereNotReadIsNotCalledEmpty) {
+  json report = sample("loss_forward");
+  json& input = report["alarms"][0]["births"][0]["inputs"][0];
+  input = {{"name", "p"}, {"shape", {32, 10}}, {"dtype", "float32"}, {"numel", 0}};
+  EXPECT_THAT(joined(shown(report)), HasSubstr("input p [32,10] float32 not scanned"));
+  input["shape"] = {0, 10};
+  EXPECT_THAT(joined(shown(report)), HasSubstr("input p [0,10] float32 empty"));
 }
 
 TEST(Terminal, WhatWasDoneIsReadFromTheAction) {

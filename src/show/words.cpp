@@ -127,7 +127,10 @@ const Json& path_end(const Json& alarm) {
 
 std::string outcome_sentence(const Json& report) {
   const std::string outcome = text(report, "outcome"), reason = text(report, "reason");
-  if (outcome == "unwatched") return "nothing that trains was seen" + (reason.empty() ? "." : ": " + reason);
+  if (outcome == "unwatched") {
+    const std::string what = "nothing that trains was seen";
+    return reason.starts_with(what) ? reason : what + (reason.empty() ? "." : ": " + reason);
+  }
   const std::size_t advisories = list(report, "advisories").size(), warnings = list(report, "warnings").size();
   if (list(report, "alarms").empty()) {
     return (reason.empty() ? "no alarm" : "no alarm, " + reason) +

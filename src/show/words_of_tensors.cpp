@@ -61,8 +61,7 @@ std::string tensor_type(const Json& statistics) {
 
 bool is_empty(const Json& statistics) {
   const Json& shape = list(statistics, "shape");
-  return text(statistics, "dtype") != "other" ||
-         std::any_of(shape.begin(), shape.end(), [](const Json& size) { return size == 0; });
+  return std::any_of(shape.begin(), shape.end(), [](const Json& size) { return size == 0; });
 }
 
 std::string rows_words(const Json& rows) {
