@@ -189,7 +189,7 @@ def watch(
             returns one of these, or None for "skip". The limits of "skip" hold. It is not called with several ranks.
         level: what is recorded in healthy steps ("gate").
             "gate": nothing but the check.
-            "tape": every operation without its values: a bad step is explained without running code again.
+            "tape": every operation without its values: explains a bad loss or gradient without running code again.
             "trace": every operation with its values.
         tape_every: with level "gate", record one healthy step in that many as "tape" does (0: none).
         replicas_every: steps between two comparisons of the bits of replicated parameters (0: none).

@@ -88,8 +88,8 @@ options of run:
                   --rollback-every go back to a good copy of the training
   --level gate|tape|trace   what is recorded in healthy steps. gate: nothing
                   but the check; tape: every op without its values, so that a
-                  bad step is explained without running the program's code
-                  again; trace: every op (gate)
+                  bad loss or gradient is explained without running the
+                  program's code again; trace: every op (gate)
   --tape-every N  with --level gate: record one healthy step in N, as --level
                   tape does, and try its operators first on a bad step; where
                   its bits do not come out, the step is run again as without
