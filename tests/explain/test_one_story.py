@@ -65,6 +65,28 @@ def test_one_divergence_is_one_story(tmp_path):
     )
 
 
+SAMPLE = """
+rows = torch.rand(20, 4)
+rows[13] = NAN
+data = torch.utils.data.TensorDataset(rows)
+torch.manual_seed(1)  # the first batch has row 13, no other epoch begins with it
+for epoch in range(3):
+    for (x,) in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True):
+        opt.zero_grad()
+        loss_of(x).backward(); opt.step()
+"""
+
+
+def test_a_sample_that_is_bad_each_epoch_is_one_story(tmp_path):
+    """Of step 0, which a second process explains, the line that wrote it; of a later one, the line of the loader."""
+    got = training(tmp_path, SAMPLE, "--on-alarm", "skip")
+    first, *others = got.alarms
+    assert len(others) == 2 and all(a["births"][0]["samples"] == [13] for a in got.alarms), got.text()
+    assert len({a["rerun_by"] for a in got.alarms}) == 2, "both ways"
+    assert got.err.count("born in data") == 1, got.err
+    assert got.err.count(f"; born as in step {first['step']}: ") == 2, got.err
+
+
 APPLIED = """
 for i in range(9):
     opt.zero_grad()

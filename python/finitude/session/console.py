@@ -80,7 +80,12 @@ class Console:
                 *(birth[key] for key in ("phase", "op", "file", "line", "module", "node")),
                 alarm["cause"]["class"],
             )
-            if (first := self._births.setdefault(place, alarm["step"])) != alarm["step"]:
+            # A sample of the data set is one story, whether it is led back to where it was made or to its batch.
+            sample = (alarm["optimizer"], birth.get("name"), *(birth.get("samples") or ()))
+            places = [place, sample] if birth["phase"] == "data" and birth.get("samples") else [place]
+            first = min(self._births.get(one, alarm["step"]) for one in places)
+            self._births.update((one, first) for one in places if one not in self._births)
+            if first != alarm["step"]:
                 return _line(alarm, f"; born as in step {first}: {one_line.born(birth)}"), None
         if (first := self._same_divergence(alarm)) is not None:
             where = (
