@@ -191,7 +191,7 @@ class Run:
         return {self._place(a, "step"): a for a in self.alarms if a.get("repeat_of") is None}
 
     @functools.cached_property
-    def _repeats(self):
+    def _repeats(self) -> collections.Counter[int]:
         """id of an alarm -> how many repeat it."""
         explained = (self._explained.get(self._place(a, "repeat_of")) for a in self.alarms)
         return collections.Counter(id(a) for a in explained if a is not None)
