@@ -198,7 +198,8 @@ class Run:
 
     @staticmethod
     def _place(alarm: FromFile, key: str) -> tuple[str, str, Any]:
-        return str(alarm.get("optimizer")), str(alarm.get("rank", 0)), alarm.get(key)
+        step = alarm.get(key)  # of a file: no number at all is like no other
+        return str(alarm.get("optimizer")), str(alarm.get("rank", 0)), step if isinstance(step, int) else key
 
     @property
     def advisories(self) -> list[FromFile]:
