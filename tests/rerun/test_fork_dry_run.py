@@ -332,3 +332,32 @@ def test_nothing_of_the_copy_is_left_behind(tmp_path):
     )
     assert got.the_alarm()["rerun_by"] == "rewind", got.text()
     assert not list((tmp_path / "scratch").glob("finitude*"))
+
+
+PIPE = """
+import os, socket
+ends = {ends}
+{fill}
+while (text := os.{read}):
+    k = text[0] - 48
+    opt.zero_grad()
+    loss_of(batches[k] / (0 if k == 3 else 1)).backward()
+    opt.step()
+    print(k, flush=True)
+"""
+ENDS = {
+    "a pipe": ("os.pipe()", "os.write(ends[1], b'012345'); os.close(ends[1])", "read(ends[0], 1)"),
+    "a socket": (
+        "[s.detach() for s in socket.socketpair()]",
+        "os.write(ends[1], b'012345'); os.close(ends[1])",
+        "read(ends[0], 1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_copy_takes_nothing_out_of(tmp_path, name):
+    ends, fill, read = ENDS[name]
+    got = helpers.training(tmp_path, PIPE.format(ends=ends, fill=fill, read=read), "--on-alarm", "skip")
+    assert (got.code, got.out.split()) == (0, list("012345")), got.text()
+    assert got.the_alarm()["rerun_by"] == "restart" and "another process" in got.the_alarm()["rerun_text"], got.text()

@@ -35,7 +35,7 @@ from ..base._places import is_library
 from ..base.kinds import is_a
 from ..program import optimizer_members, signals, step_wrapper
 from . import paths
-from .known_libraries import REACHES, UNKNOWN
+from .known_libraries import EXCHANGES, REACHES, UNKNOWN
 from .paths import MAX_BYTES
 
 TYPE_CHECKING = False
@@ -203,6 +203,8 @@ class Rehearsal:
             for method in methods if kind is not None else ():
                 if hasattr(kind, method):
                     setattr(kind, method, lambda *_, _o=outcome, **__: end(_o))
+        for name in ("read", "readv"):
+            setattr(os, name, _not_of_others(getattr(os, name)))
         _end_where_it_returns(frame)
 
     def _no_backward(
@@ -347,6 +349,18 @@ def _is_ordinary(number):
         return stat.S_ISREG(os.fstat(number).st_mode)
     except OSError:  # that of the list itself
         return False
+
+
+def _not_of_others(read):
+    """What is taken out of a pipe or a socket is missed by the process itself."""
+
+    def reads(number, *args):
+        mode = os.fstat(number).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            end(EXCHANGES)
+        return read(number, *args)
+
+    return reads
 
 
 def _own_hooks():
