@@ -260,9 +260,9 @@ def test_programs_own_mode_sees_no_calls_of_ours(tmp_path):
     assert got.watched["steps"] == 6, got.text()
 
 
-# -- objects that stand in for others ----------------------------------------------------------------
+# -- objects whose target is gone, or does not want to be asked ---------------------------------------
 
-STANDS_IN = """
+PROXIES = """
 import weakref
 class Other: pass
 class Late:
@@ -282,7 +282,7 @@ class Late:
     ],
 )
 def test_object_whose_target_is_gone_costs_no_explanation(tmp_path, held, by):
-    got = helpers.training(tmp_path, STANDS_IN.format(held=held) + BAD_STEP, "--on-alarm", "skip")
+    got = helpers.training(tmp_path, PROXIES.format(held=held) + BAD_STEP, "--on-alarm", "skip")
     assert got.code == 0 and not got.report["failures"], got.text()
     found = [(a["step"], a["rerun_by"], a["births"][0]["op"]) for a in got.alarms]
     assert found == [(2, by, "aten::div"), (4, by, "aten::div")], got.text()

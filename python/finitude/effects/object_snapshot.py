@@ -153,7 +153,7 @@ class Ledger:
         is_users = is_users_class(kind)
         try:
             state = getattr(it, "__dict__", None)
-        except Exception:  # of the program's code, or what it stands in for is gone (weakref.proxy)
+        except Exception:  # of the code of the program, or a weakref.proxy whose target is gone
             state = None
         if is_a(state, dict) and (is_users or is_a(it, copies.BAGS)):
             left = OF_MODULES if is_a(it, torch.nn.Module) else ()

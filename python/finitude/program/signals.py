@@ -86,7 +86,7 @@ def let_go() -> None:
 
 def is_of_handler(error: BaseException) -> bool:
     """Was it raised by one of the program's handlers, where those are not wrapped? No, where memory is too short to
-    look: the error is that of ours, then."""
+    look: the error is then one of Finitude."""
     try:
         return _is_of_handler(error)
     except MemoryError:
