@@ -227,3 +227,29 @@ def test_a_count_of_steps_below_zero_is_written_on_by_a_step(tmp_path):
     assert f"written by step {alarm['step']} of Adam" in alarm["text"] and "by the script" not in alarm["text"], (
         result.text()
     )
+
+
+COPIED = """
+import copy, torch
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 3)
+opt = torch.optim.RMSprop(net.parameters(), lr=1e-3, centered=True)
+def train(n):
+    for _ in range(n):
+        loss = net(torch.randn(8, 4)).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+train(3)
+saved = copy.deepcopy(opt.state_dict())
+saved["state"][0]["grad_avg"][0, 2] = 5.0
+opt.load_state_dict(saved)
+train(3)
+"""
+
+
+def test_what_looks_at_loaded_state_is_no_operation_of_the_line_that_loaded_it(tmp_path):
+    result = run(tmp_path, COPIED)
+    experiments = result.the_alarm()["cause"]["experiments"]
+    assert any("replaced by copies" in e["name"] for e in experiments), result.text()
+    assert not any("aten::nonzero" in e["outcome"] for e in experiments), result.text()

@@ -131,12 +131,16 @@ def note(optimizer: Optimizer) -> None:
 
 def note_loaded(optimizer: Optimizer) -> None:
     """Behind load_state_dict. What an optimizer of the program's own keeps may be negative; its step may show that it
-    must not be."""
-    note(optimizer)
-    if not _keys(optimizer):
-        _loaded[optimizer] = [
-            {**one, "held": statistic(one["name"], one.pop("tensor"))} for one in _below_zero(optimizer, None)
-        ]
+    must not be. No operation that looks at it is one of the program's line."""
+    torch._C._autograd._enable_record_function(False)
+    try:
+        note(optimizer)
+        if not _keys(optimizer):
+            _loaded[optimizer] = [
+                {**one, "held": statistic(one["name"], one.pop("tensor"))} for one in _below_zero(optimizer, None)
+            ]
+    finally:
+        torch._C._autograd._enable_record_function(True)
 
 
 def _rooted(birth, optimizer):
