@@ -41,6 +41,8 @@ def _explain(ipython, cell):
 
     from .explain_value import explain
 
+    done: Any = None
+
     def run():
         nonlocal done
         before, count = dict(ipython.user_ns), ipython.execution_count
@@ -50,10 +52,11 @@ def _explain(ipython, cell):
             done = ipython.run_cell(f"# %%{MAGIC}\n{cell}", store_history=False)
         finally:
             ipython.execution_count = count
+        if not done.success:  # IPython has shown why
+            return None
         now = ipython.user_ns.items()  # `_` and the like are outputs of cells before
         return done.result, {name: one for name, one in now if name[0] != "_" and before.get(name) is not one}
 
-    done = None
     shown = explain(run)
-    if done.success:  # else the cell's own error is shown
+    if done.success:
         display(shown)

@@ -130,14 +130,18 @@ def test_a_cell_is_explained(tmp_path):
         "%%explain\n(torch.zeros(2) - 1).log()",
         "%%explain\nones = torch.ones(3)\nones.sum()",
         "%%explain\nbad = 1 / 0",
+        TRAINING,
+        "%%explain" + LOOP.replace("BAD", "2"),
         "print(last.isnan().all().item())\n%unload_ext finitude",
         "%%explain\n1",
     ]
-    _, _, plain, _, bound, value, finite, error, after, unloaded = run(tmp_path, *cells)
+    _, _, plain, _, bound, value, finite, error, _, trained, after, unloaded = run(tmp_path, *cells)
     assert "type %%explain at the top of the cell that makes it, after %load_ext finitude" in errors(plain)[0].evalue
     assert "born in forward   aten::sqrt   Cell In[5]:3   root = hidden.sqrt()" in pages(bound)[-1]["text/plain"]
     assert "6 NaN of it were born here" in pages(bound)[-1]["text/plain"] and "fix  " in pages(bound)[-1]["text/plain"]
     assert "aten::log   Cell In[6]:2" in pages(value)[-1]["text/plain"]
     assert pages(finite)[-1]["text/plain"] == "every value is finite" and not errors(finite)
     assert [one.ename for one in errors(error)] == ["ZeroDivisionError"] and not pages(error)
+    assert [one.ename for one in errors(trained)] == ["NonFiniteError"]
+    assert "Cell In[10]:6" in pages(trained)[0]["text/plain"] and "loss * NAN" in pages(trained)[0]["text/plain"]
     assert streams(after).startswith("True") and "%%explain` not found" in str(unloaded)
