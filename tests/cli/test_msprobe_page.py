@@ -38,7 +38,7 @@ def test_commands_of_the_page_print_what_it_shows(tmp_path):
     for program in (ROOT / "examples/msprobe").glob("*.py"):
         shutil.copy(program, tmp_path)
     shown = blocks()
-    assert len(shown) >= 10, shown
+    assert len(shown) >= 12, shown
     for command, lines in shown:
         arguments = []
         for word in shlex.split(command)[1:]:
