@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test test-frameworks test-exports test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-docs bench-peers gpu gpu-pack format lint house docs clean
+.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test test-frameworks test-exports test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-dump bench-docs bench-peers gpu gpu-pack format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ bench-lines: ## Instructions and cache lines of a watched step, counted by valgr
 bench-capsule: ## What a capsule costs a program that trains on; writes docs/capsule-cost.md (2 minutes, idle machine)
 	@tools/build.sh test
 	@$(PY) tools/capsule_cost.py $(ARGS)
+
+bench-dump: ## What a dumped step costs, beside msprobe where `make bench-peers` was called; writes docs/dump.md (5 minutes, idle machine)
+	@tools/build.sh test
+	@$(PY) -m bench.dump $(ARGS)
 
 bench-docs: ## Evidence in the docs: docs/selftest.md (200 injected values) and docs/causes.md (a case per cause); 15 minutes
 	@tools/build.sh test
