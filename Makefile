@@ -80,7 +80,7 @@ bench-capsule: ## What a capsule costs a program that trains on; writes docs/cap
 	@tools/build.sh test
 	@$(PY) tools/capsule_cost.py $(ARGS)
 
-bench-dump: ## What a dumped step costs, beside msprobe where `make bench-peers` was called; writes docs/dump.md (5 minutes, idle machine)
+bench-dump: ## What a dumped step costs, and one of msprobe after `make bench-peers`; writes docs/dump.md (5 minutes, idle machine)
 	@tools/build.sh test
 	@$(PY) -m bench.dump $(ARGS)
 

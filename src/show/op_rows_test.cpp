@@ -83,7 +83,8 @@ TEST(OpRows, HaveTheAskedSideAndStacks) {
 TEST(OpRows, EndWhereTheirBoundsAre) {
   const record::OpId ops[] = {0, 2};
   const std::size_t one = op_rows(sample(), ops, {.most_ops = 1, .most_bytes = 1 << 20}).text.size();
-  for (const RowParts& parts : {RowParts{.most_ops = 1, .most_bytes = 1 << 20}, RowParts{.most_ops = 9, .most_bytes = one}}) {
+  for (const RowParts& parts :
+       {RowParts{.most_ops = 1, .most_bytes = 1 << 20}, RowParts{.most_ops = 9, .most_bytes = one}}) {
     const OpRows rows = op_rows(sample(), ops, parts);
     EXPECT_EQ(rows.ops, 1u);
     EXPECT_EQ(json::parse(rows.text).size(), 1u);

@@ -10,7 +10,8 @@ import finitude
 import helpers
 from finitude.base import dump_plan
 from finitude.base.config import UsageError
-from process_support import launched
+from finitude.report import incident
+from process_support import SCHEMA, launched
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,28 @@ def test_the_first_dump_is_bounded_too(tmp_path, kind, what):
     sizes = [p.stat().st_size for p in tmp_path.glob("runs/*/dumps/*")]
     assert sum(sizes) <= 1 << 20, sizes
     (file,) = tmp_path.glob("runs/*/dumps/step-000000.json")
-    trace = json.loads(file.read_text())["trace"]
+    document = json.loads(file.read_text())
+    assert [error.message for error in SCHEMA.iter_errors(document)] == []
+    trace = document["trace"]
     assert trace["truncated"] and trace["ops"] and helpers.finitude(tmp_path, "dump", str(file)).code == 0
     said = [one for one in got.watched["not_watched"] if one.startswith("step 0 is not dumped whole, without ")]
     assert len(said) == 1 and what in said[0] and got.err.count("is not dumped whole") == 1, got.text()
+
+
+@pytest.mark.parametrize("level", ["gate", "trace"])
+def test_a_step_of_more_operations_than_a_file_holds(tmp_path, monkeypatch, level):
+    monkeypatch.setattr(incident, "MAX_OPS", 5)
+    model = Net()
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = {"dump": "statistics", "dump_steps": "1,2,900", "level": level}
+    with finitude.watch(model, opt, runs=str(tmp_path), quiet=True, **options):
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            opt.step()
+    for file in tmp_path.glob("*/dumps/*.json"):
+        trace = json.loads(file.read_text())["trace"]
+        assert len(trace["ops"]) == 5 and trace["truncated"]
+    (report,) = tmp_path.glob("*/report.json")
+    first, last = json.loads(report.read_text())["watched"]["not_watched"]
+    assert first.startswith("step 1 is not dumped whole, without ") and first.endswith(" operations beyond 5"), first
+    assert last == "--dump-steps 900: the training made 3 steps"
