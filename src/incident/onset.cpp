@@ -85,12 +85,17 @@ ordered_json onsets_of(const std::vector<AppliedStep>& steps) {
     for (const AppliedStep& one : steps) values.push_back(of_loss ? one.loss : one.gradient);
     const auto growth = signal::growth_to_end(values);
     if (!growth) continue;
+    const std::size_t count = steps.size() - 1 - growth->at;
+    const double to = std::fabs(values.back());
+    // Of the two values that are named beside it, where they say one.
+    const bool is_known = count > 0 && growth->from > 0 && to > growth->from;
+    const double factor = is_known ? std::pow(to / growth->from, 1.0 / static_cast<double>(count)) : growth->factor;
     ordered_json one = {{"quantity", of_loss ? "loss" : "gradient"},
                         {"step", steps[growth->at].step},
-                        {"steps", steps.size() - 1 - growth->at},
+                        {"steps", count},
                         {"from", growth->from},
-                        {"to", std::fabs(values.back())},
-                        {"factor_per_step", growth->factor}};
+                        {"to", to},
+                        {"factor_per_step", factor}};
     if (growth->is_older && steps[growth->at].step > 0) one["at_most"] = true;
     found.push_back(std::move(one));
   }
