@@ -112,8 +112,9 @@ def _end() -> None:
     if _begun is not None and native_callbacks.session is _begun:
         # At a prompt the last exception ended a line. Where the end has begun, this may be a process that it forked.
         over = hasattr(sys, "ps1") or _begun.ending.done
-        error = None if over else getattr(sys, "last_value", None)
-        Watch(_begun, True).__exit__(type(error), error, None)
+        if not over and (error := getattr(sys, "last_value", None)) is not None:
+            _begun.part(_begun.ending.program_raised, error)
+        Watch(_begun, True).close()
 
 
 @_with_nearest

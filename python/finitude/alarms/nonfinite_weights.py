@@ -246,10 +246,12 @@ def add_writer(alarm: Alarm, found_at: int, found_in: str) -> None:
     if alarm["step"] != found_at:
         alarm.pop("action", None)  # an earlier step did it, which was applied
     birth = alarm["births"][0] if alarm["births"] else None
-    is_of_script = birth and birth["phase"] == "state" and birth["op"]
+    if birth is None:
+        return
+    is_of_script = birth["phase"] == "state" and birth["op"]
     into_sink = is_of_script and birth.get("name") == alarm["sink"]["name"]
     by_step = alarm["path"] or any(one["phase"] == "optimizer" for one in alarm["births"])
-    if birth and found_in == "written" and not into_sink and by_step:
+    if found_in == "written" and not into_sink and by_step:
         alarm["text"] = alarm["text"].replace(WRITER, f", written by step {alarm['step']} of {alarm['optimizer']}")
     elif is_of_script:
         alarm["text"] = alarm["text"].replace(WRITER, ", written by the script between two steps")
