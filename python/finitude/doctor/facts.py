@@ -198,8 +198,7 @@ class Run:
 
     @staticmethod
     def _place(alarm: FromFile, key: str) -> tuple[str, str, Any]:
-        step = alarm.get(key)  # of a file: no number at all is like no other
-        return str(alarm.get("optimizer")), str(alarm.get("rank", 0)), step if isinstance(step, int) else key
+        return str(alarm.get("optimizer")), str(alarm.get("rank", 0)), alarm.get(key)
 
     @property
     def advisories(self) -> list[FromFile]:
