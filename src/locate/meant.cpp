@@ -58,7 +58,7 @@ const TensorUse* infinite_data(const record::Trace& trace, const Birth& birth) {
   // A buffer that holds infinities is data too: limits that mean none.
   const bool buffer = birth.kind == "state" && birth.op == kNone && birth.storage < trace.storages.size() &&
                       trace.storages[birth.storage].origin == record::Origin::kBuffer;
-  if ((birth.kind != "data" && !buffer) || birth.rows_of != 0) return nullptr;
+  if (birth.kind != "data" && !buffer) return nullptr;
   if (birth.op != kNone) {
     const bool handed_over = birth.op < trace.ops.size() && base_name(trace.ops[birth.op].name) == "lift_fresh";
     if (!handed_over || trace.ops[birth.op].outputs.empty()) return nullptr;
@@ -66,6 +66,10 @@ const TensorUse* infinite_data(const record::Trace& trace, const Birth& birth) {
     return only_infinities(out) ? &out : nullptr;
   }
   if (birth.first_reader >= trace.ops.size()) return nullptr;
+  // Of samples that were stacked each is to hold infinities alone.
+  const auto& read = trace.ops[birth.first_reader].inputs;
+  if (birth.rows_of != 0 && std::ranges::any_of(read, [](const TensorUse& use) { return use.health.nan != 0; }))
+    return nullptr;
   for (const TensorUse& use : trace.ops[birth.first_reader].inputs)
     if (use.storage == birth.storage && only_infinities(use)) return &use;
   return nullptr;
@@ -76,10 +80,14 @@ bool asked_about(const record::Trace& trace, const Birth& birth) {
   constexpr std::array kAsks = {"isinf", "isfinite", "isposinf", "isneginf"};
   const record::StorageId storage =
       birth.op != kNone ? trace.ops[birth.op].outputs.front().storage : birth.storage;  // of infinite_data
+  const Op* stack = birth.rows_of != 0 ? &trace.ops[birth.first_reader] : nullptr;
+  const record::StorageId batch =
+      stack != nullptr && !stack->outputs.empty() ? stack->outputs.front().storage : storage;
   return std::ranges::any_of(trace.ops, [&](const Op& op) {
     return std::ranges::find(kAsks, base_name(op.name)) != kAsks.end() &&
-           std::ranges::any_of(op.inputs,
-                               [&](const TensorUse& use) { return use.storage == storage && only_infinities(use); });
+           std::ranges::any_of(op.inputs, [&](const TensorUse& use) {
+             return (use.storage == storage || use.storage == batch) && only_infinities(use);
+           });
   });
 }
 
@@ -92,10 +100,14 @@ Meant dropped_by_program(const record::Trace& trace, const Located& located) {
     const bool is_hidden = birth.absorbed_by < trace.ops.size();
     const bool chosen_away = is_hidden && (drops(trace.ops[birth.absorbed_by]) || asked_about(trace, birth));
     if (!chosen_away && !masked_by_product(trace, birth)) continue;
-    if (birth.op != kNone)
+    if (birth.op != kNone) {
       meant.ops.push_back(birth.op);
-    else
-      meant.storages.push_back(birth.storage);
+      continue;
+    }
+    meant.storages.push_back(birth.storage);
+    if (birth.rows_of == 0) continue;
+    for (const TensorUse& use : trace.ops[birth.first_reader].inputs)
+      if (use.storage != birth.storage && only_infinities(use)) meant.storages.push_back(use.storage);
   }
   return meant;
 }
