@@ -81,9 +81,16 @@ std::string_view word(Quantity quantity) noexcept {
 std::string as_json(const std::vector<Warning>& warnings) {
   nlohmann::json all = nlohmann::json::array();
   for (const Warning& w : warnings) {
-    nlohmann::json one = {{"what", word(w.what)}, {"of", word(w.of)}, {"step", w.step},
-                          {"since", w.since},     {"from", w.from},   {"to", w.to},
-                          {"factor", w.factor},   {"lr", w.lr},       {"widespread", w.is_widespread}};
+    nlohmann::json one = {{"what", word(w.what)},
+                          {"of", word(w.of)},
+                          {"step", w.step},
+                          {"since", w.since},
+                          {"from", w.from},
+                          {"to", w.to},
+                          {"factor", w.factor},
+                          {"lr", w.lr},
+                          {"widespread", w.is_widespread},
+                          {"by_weights", w.is_by_weights}};
     one["parameter"] = w.parameter == kNoParameter ? nlohmann::json() : nlohmann::json(w.parameter);
     one["last_parameter"] = w.last_parameter == kNoParameter ? nlohmann::json() : nlohmann::json(w.last_parameter);
     one["layers"] = w.layers;
@@ -110,6 +117,7 @@ std::vector<Warning> from_json(const std::string& text) {
     w.factor = one.at("factor");
     w.lr = one.at("lr");
     w.is_widespread = one.at("widespread");
+    w.is_by_weights = one.at("by_weights");
     if (!one.at("parameter").is_null()) w.parameter = one.at("parameter");
     if (!one.at("last_parameter").is_null()) w.last_parameter = one.at("last_parameter");
     w.layers = one.at("layers");
@@ -132,6 +140,8 @@ std::string in_words(const Warning& w, const std::string& name, const std::strin
       text += " grew " + figure(w.to / w.from) + "-fold" + since + ", by " + figure(w.factor) + " a step" + range;
       if (is_weight)
         text += w.is_widespread ? ", and most others grew as much" : "";
+      else if (w.is_by_weights)
+        text += ", with the weights of " + name;
       else if (w.parameter != kNoParameter && w.of == Quantity::kLoss)
         text += w.is_widespread ? ", with most gradients" : ", with the gradient of " + name;
       else if (w.parameter != kNoParameter)

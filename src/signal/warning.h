@@ -49,6 +49,7 @@ struct Warning {
   std::uint32_t last_parameter = kNoParameter;  // of a depth: the last matrix, `parameter` is the first
   std::uint32_t layers = 0;                     // of a depth: matrices; of dropped steps: how many a GradScaler skipped
   bool is_widespread = false;                   // most of the others grew about as much
+  bool is_by_weights = false;                   // the weights of `parameter` grow, and few others do
   std::uint64_t step = 0, since = 0;
   // Of the quantity, or of the loss scale; of clipping, norm and headroom: the limit, and the norm or magnitude; of a
   // depth: of the gradients of the first and of the last matrix; of dropped steps: of so many steps, how many.

@@ -17,6 +17,10 @@ constexpr double kLeastExplained = 0.8;        // of the variance of the logarit
 constexpr double kSteady = 0.8;  // of the average rise, over the last half: a rise that levels off is learning
 constexpr std::uint32_t kStillPasses = 4;         // without a change
 const double kLeastWeightGrowth = std::log(4.0);  // of a parameter that is named
+// Of one that grows alone: over all passes that are kept, and from each of the last ones to the next.
+const double kGrownAlone = std::log(1.8), kGrowsAlone = std::log(1.1);
+constexpr std::size_t kAlonePasses = 3;
+constexpr double kHardlyGrown = 0.25;  // of its growth, in logarithms
 
 }  // namespace
 
@@ -106,6 +110,30 @@ void WeightWatch::look_at_growth(std::uint64_t step, double lr, std::vector<Warn
   w.lr = lr;
   w.is_widespread = growing > width_ / 2;
   found->push_back(w);
+}
+
+std::uint32_t WeightWatch::growing_alone() const {
+  if (size_ < 2) return kNoParameter;
+  const auto risen = [&](std::size_t from, std::size_t to, std::size_t i) {  // passes before the last one
+    return std::log(static_cast<double>(kept(to, i)) / static_cast<double>(kept(from, i)));
+  };
+  const std::size_t first = size_ - 1;
+  float largest = 0;
+  for (std::size_t i = 0; i < width_; ++i) largest = std::max(largest, kept(0, i));
+  std::uint32_t named = kNoParameter;
+  double most = kGrownAlone;
+  for (std::uint32_t i = 0; i < width_; ++i) {
+    bool is_steady = kept(first, i) > 0 && kept(0, i) >= largest / 2;  // small ones may grow without harm
+    for (std::size_t back = 0; back < std::min(kAlonePasses, first); ++back)
+      is_steady = is_steady && risen(back + 1, back, i) >= kGrowsAlone;
+    if (!is_steady || !(risen(first, 0, i) >= most)) continue;
+    most = risen(first, 0, i);
+    named = i;
+  }
+  std::size_t still = 0;
+  for (std::size_t i = 0; i < width_; ++i)
+    still += kept(first, i) > 0 && std::fabs(risen(first, 0, i)) < kHardlyGrown * most;
+  return 3 * still >= width_ ? named : kNoParameter;
 }
 
 void WeightWatch::look_at_standstill(std::uint64_t step, double lr, std::span<const Weight> weights,

@@ -28,6 +28,9 @@ class WeightWatch {
   // A pass ended at that step, which was applied with gradients that are not zero. weights: of each parameter, in
   // order; another number of them is another training. Returns the warnings.
   std::vector<Warning> note(std::uint64_t step, double lr, std::span<const Weight> weights);
+  // The parameter of which the largest weight grows steadily, while that of a third of the parameters hardly changes:
+  // of such parameters the one that has grown most. A growth of the loss begins there, whatever the gradients do.
+  std::uint32_t growing_alone() const;
 
  private:
   struct Course {                                      // of one parameter

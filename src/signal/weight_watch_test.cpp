@@ -73,6 +73,26 @@ TEST(WeightWatch, ASpikeInAGrowthHidesNothing) {
   }
 }
 
+TEST(WeightWatch, TheOneThatGrowsWhileOthersStayIsNamed) {
+  const auto alone = [](std::size_t passes, const std::vector<double>& rates) {
+    WeightWatch watch;
+    for (std::uint64_t pass = 0; pass < passes; ++pass) {
+      std::vector<Weight> row;
+      for (const double rate : rates) row.push_back({grown(rate, pass) * (rate == 0.5 ? 0.01f : 1)});
+      watch.note(kPass * (pass + 1), 0.1, row);
+    }
+    return watch.growing_alone();
+  };
+  EXPECT_EQ(alone(3, {0.01, 0.64, 0, 0}), 1u);
+  EXPECT_EQ(alone(14, {0.13, 0.12, 0.125, 0.12, -0.01, 0}), 0u);
+  EXPECT_EQ(alone(14, {0.13, 0.12, 0.2, 0.12, 0.1}), kNoParameter);  // all
+  EXPECT_EQ(alone(30, {0.01, 0.06, 0}), kNoParameter);               // slowly, as learning does
+  EXPECT_EQ(alone(2, {0.01, 0.4, 0}), kNoParameter);                 // not far
+  EXPECT_EQ(alone(5, {0.01, 0.5, 0}), kNoParameter);                 // a small one
+  EXPECT_EQ(alone(1, {0.0}), kNoParameter);
+  EXPECT_EQ(alone(9, {0.64}), kNoParameter);  // it has no other
+}
+
 TEST(WeightWatch, LinearWeightGrowthIsLearning) {
   EXPECT_TRUE(warnings_of(200, 3, [](std::uint64_t pass, std::size_t) {
                 return Weight{0.02f + 0.05f * static_cast<float>(pass)};

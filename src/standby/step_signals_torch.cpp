@@ -231,6 +231,13 @@ bool warn(OptimizerEntry& entry) {
   const auto found = (*the_signals).watches.find(entry.ordinal);
   if (found == (*the_signals).watches.end()) return true;
   std::vector<signal::Warning> all = found->second.steps.take();
+  const std::uint32_t alone = found->second.weights.growing_alone();
+  for (signal::Warning& one : all) {
+    if (one.what != signal::What::kGrowth || alone == signal::kNoParameter) continue;
+    one.parameter = alone;
+    one.is_widespread = false;
+    one.is_by_weights = true;
+  }
   for (signal::Warning& one : std::exchange(found->second.others, {})) all.push_back(std::move(one));
   const Object text = Object::take(PyUnicode_FromString(signal::as_json(all).c_str()));
   return text && call_cold("on_warning", entry.self, text.get());

@@ -38,3 +38,37 @@ def test_what_the_program_asks_about_is_meant(tmp_path, body):
 def test_infinity_unknown_to_the_program_is_bad_data(tmp_path):
     got = run(tmp_path, PROGRAM.replace("BODY", UNKNOWN))
     assert got.the_alarm()["cause"]["class"] == "bad-data", got.text()
+
+
+# One row of the data set in three has no upper bound; the loader stacks rows to batches.
+STACKED = """
+import torch
+torch.manual_seed(1)
+
+class Bounds(torch.utils.data.Dataset):
+    def __init__(self):
+        self.x, self.high = torch.rand(12, 4), torch.where(torch.arange(12) % 3 == 1, float("inf"), 2.0)
+    def __len__(self): return 12
+    def __getitem__(self, i): return self.x[i], self.high[i]
+
+layer = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(layer.parameters(), lr=0.01)
+for x, high in torch.utils.data.DataLoader(Bounds(), batch_size=6):
+    over = (high - layer(x).squeeze(1)).square()
+    KEPT
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+KEPT = {
+    True: "loss = torch.where(torch.isinf(high), torch.zeros_like(over), over).mean()",
+    False: "loss = torch.tanh(over).mean()",
+}
+
+
+@pytest.mark.parametrize("level", ["gate", "tape"])
+@pytest.mark.parametrize("known", KEPT)
+def test_open_bounds_among_stacked_samples(tmp_path, level, known):
+    alarm = run(tmp_path, STACKED.replace("KEPT", KEPT[known]), "--level", level).the_alarm()
+    wanted = ("zero-times-infinity", "backward") if known else ("bad-data", "data")
+    assert (alarm["cause"]["class"], alarm["births"][0]["phase"]) == wanted, alarm["cause"]

@@ -94,9 +94,7 @@ def test_all_settings_without_kernels_under_watch(tmp_path):
     assert_the_same(tmp_path, ["eager", "aot_eager"], DYNAMIC)
 
 
-@pytest.mark.parametrize(
-    "dynamic", [pytest.param(d, marks=pytest.mark.thorough) if isinstance(d, bool) else d for d in DYNAMIC]
-)
+@pytest.mark.parametrize("dynamic", DYNAMIC)
 def test_inductor_under_watch(tmp_path, dynamic):
     assert_the_same(tmp_path, ["inductor"], [dynamic])
 

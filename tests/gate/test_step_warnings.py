@@ -117,6 +117,18 @@ def test_growing_weights_are_named(tmp_path):
     assert first["text"].startswith("the largest weight of 0.weight grew") and first["horizon"]
 
 
+def test_the_layer_whose_weights_grow_is_named(tmp_path):
+    """Of all gradients its own grows least."""
+
+    def loss(model, step):
+        with torch.no_grad():
+            model[0].weight.mul_(1.01)
+        return mean_square(model, step)
+
+    (first, *_) = watched_training(tmp_path, 300, loss, lambda p: torch.optim.SGD(p, lr=0.0), warnings="growth")
+    assert first["name"] == "0.weight" and ", with the weights of 0.weight" in first["text"], first
+
+
 def test_an_explosion_of_four_steps_is_warned_of_before_its_alarm(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
