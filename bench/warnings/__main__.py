@@ -43,8 +43,8 @@ event in `events.jsonl` and an entry of `warnings` in the report.
 Logits are looked at on the CPU, after 4 steps and then after gaps that double up to 256 steps (4096 where no softmax was seen): each operator of
 such a step costs about a microsecond more. At most 2^20 values of a tensor are read, in rows that lie evenly; values below -10,000 are masks.
 
-The text names the step of the onset, the factor per step, the learning rate, and the parameter whose gradient grew most,
-where one grew more than the others. For growth it estimates in how many steps values overflow: at the earliest when the
+The text names the step of the onset, the factor per step, the learning rate, and the parameter whose weights grow while
+others stay; else the one whose gradient grew most, where one grew more than the others. For growth it estimates in how many steps values overflow: at the earliest when the
 square of the quantity does, at the latest when the quantity itself does, with twice the uncertainty of the rate, and with
 its latest value, so that a growth that speeds up has a wide interval. Where the latest is more than ten times the earliest,
 no number is given. `headroom` estimates the steps until the gradient itself overflows, in the same way.
