@@ -34,6 +34,18 @@ def local_part(tensor: Tensor) -> Tensor:
     return _native.local_of(wait() if wait else local)
 
 
+def copied(tensor: Tensor) -> Tensor:
+    """A clone. That of a DTensor is made of its local part: torch may begin clone() of one that is partial with a
+    collective operation, in which the other ranks take no part."""
+    if is_plain(tensor):
+        return tensor.clone()
+    from torch.distributed.tensor import DTensor
+
+    of: Any = tensor
+    local = local_part(tensor).clone()
+    return DTensor.from_local(local, of.device_mesh, of.placements, run_check=False, shape=of.shape, stride=of.stride())
+
+
 def place(tensor: Tensor) -> dict[str, Any]:
     """`full_shape`, `begins` (indices of the first element of the part in the whole) and `is_partial` (the whole is a
     sum over ranks). Empty for a plain tensor, and where torch does not say."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from .. import _native
-from ..program import optimizer_members, ranks, sinks as sinks_of
+from ..program import optimizer_members, ranks, sharding, sinks as sinks_of
 from ..report import incident, not_reproduced
 from .repeats import Repeats
 
@@ -253,7 +253,7 @@ class Gradients:
         for p in params.values():
             if id(p) in own:
                 continue
-            copy = p.grad.clone() if p.grad is not None else None
+            copy = sharding.copied(p.grad) if p.grad is not None else None
             self._kept.append((p, copy if in_place else p.grad))
             if not in_place and copy is not None:
                 p.grad = copy

@@ -16,7 +16,7 @@ from ..base.robust import in_any_case
 from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
 from ..errors import Reached, raised_from_ours
-from ..program import optimizer_members, ranks, sinks as sinks_of
+from ..program import optimizer_members, ranks, sharding, sinks as sinks_of
 from ..report import carried_state, incident
 from .alarm_correlation import trace_continues
 from .isolation import IsolatedRun
@@ -163,7 +163,7 @@ class _SecondRun:
         params = {id(p): p for o in watched for p in optimizer_members.parameters(o)}
         params.update((id(p), p) for module in optimizer_members.roots(optimizer) for p in module.parameters())
         # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
-        kept = (lambda g: g.clone() if g is not None else None) if vote is not None else (lambda g: g)
+        kept = (lambda g: sharding.copied(g) if g is not None else None) if vote is not None else (lambda g: g)
         self.params = [(p, kept(p.grad), p.requires_grad) for p in params.values()]
         self.scaler = needs.scaling.scaler
         self.stages = (

@@ -15,7 +15,7 @@ from ..base import compat
 from ..base.robust import in_any_case
 from ..effects import fork_dry_run, known_libraries, name_liveness
 from ..effects.object_snapshot import Ledger
-from ..program import optimizer_members, ranks, rng_generators, sinks as sinks_of
+from ..program import optimizer_members, ranks, rng_generators, sharding, sinks as sinks_of
 from ..report import incident
 from . import budgets, memory_limit
 from .alarm_correlation import Gradients
@@ -92,7 +92,9 @@ def _begin(step, tries, down, losses, holds):
     if why := memory_limit.lacks(stepping):
         return False, f"{way}: {why}"
     expected = step.expected or incident.fingerprint(optimizer)
-    held: list[Sink] = [(kind, name, tensor.clone()) for kind, name, tensor in step.sinks if tensor is not None]
+    held: list[Sink] = [
+        (kind, name, sharding.copied(tensor)) for kind, name, tensor in step.sinks if tensor is not None
+    ]
     since = _native.rewind_since()
     ledger = Ledger(sys._getframe(), params, sinks_of.watched_optimizers(), since)
     if ledger.one_way:
@@ -106,7 +108,7 @@ def _begin(step, tries, down, losses, holds):
             f"{way}: {', '.join(ledger.read_on[:3])} cannot be rewound, and this step may have read from it",
         )
     # DistributedDataParallel may keep gradients as views of memory of its own, which a second backward writes.
-    grads = [(p, p.grad.clone() if vote is not None and p.grad is not None else p.grad) for p in params]
+    grads = [(p, sharding.copied(p.grad) if vote is not None and p.grad is not None else p.grad) for p in params]
     drawn, named = rng_generators.sums(), incident.in_names()
     weights = Weights(stepping, (session.config.capsule_max or budgets.COPIES_MB) << 20)
     # What the program may have written since the window began. A jump itself changes weights.
