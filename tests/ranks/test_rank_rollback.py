@@ -8,7 +8,7 @@ import torch  # noqa: F401  its libraries
 
 from helpers import LIMIT, write_script
 from process_support import plain_ranks, warm_launcher, watched_ranks
-from sharded_programs import BEGIN, END, FSDP1, FSDP2, TENSOR_PARALLEL
+from sharded_programs import BEGIN, END, FSDP1, FSDP2, HSDP, SEQUENCE_PARALLEL, TENSOR_PARALLEL
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,8 @@ import copy, hashlib
 manual, GOOD, BAD = len(sys.argv) > 1, 7 if "manual" in sys.argv else -1, 16
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 24)
 scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=12) if SCALED else None
-parts = [model, opt, scheduler, *([scaler] if scaler else [])]
+own = getattr(opt, "optim", opt)  # what this rank holds of a ZeroRedundancyOptimizer
+parts = [model, own, scheduler, *([scaler] if scaler else [])]
 def local(t):
     return getattr(t, "_local_tensor", t).detach()
 kept = None
@@ -48,7 +49,7 @@ for step in range(22):
     if manual and step == GOOD:
         kept = [copy.deepcopy(part.state_dict()) for part in parts], torch.get_rng_state()
 state = [local(t) for t in model.state_dict().values()] + [torch.get_rng_state(), torch.tensor(scheduler.get_last_lr())]
-state += [local(v) for s in opt.state_dict()["state"].values() for v in s.values() if torch.is_tensor(v)]
+state += [local(v) for s in own.state_dict()["state"].values() for v in s.values() if torch.is_tensor(v)]
 if scaler: state += [scaler._scale, scaler._growth_tracker]
 text = hashlib.sha256(b"".join(t.contiguous().numpy().tobytes() for t in state)).hexdigest()
 sys.stdout.write(f"rank {rank} {text}\\n")  # at once: both ranks write here
@@ -71,7 +72,34 @@ ACCUMULATED = f"""with model.no_sync():
     with model.no_sync():
         {STEP}"""
 ONE = "local(next(p.grad for p in model.parameters() if p.grad is not None)).view(-1)[0] = float('nan')"
-THOROUGH = ("scaler", "no_sync", "fsdp1", "tensor parallel")
+PIPELINE = """
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+model = nn.Linear(4, 8) if rank == 0 else nn.Sequential(nn.ReLU(), nn.Linear(8, 4))
+stage = PipelineStage(model, rank, 2, torch.device("cpu"))
+schedule = ScheduleGPipe(stage, 2, loss_fn=nn.functional.cross_entropy)
+"""
+EXPERTS = """
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense, self.expert = nn.Linear(4, 4), nn.Linear(4, 4)
+    def forward(self, x):
+        got = all_to_all_single_autograd(self.dense(x), [3, 3], [3, 3], dist.group.WORLD)
+        return all_to_all_single_autograd(self.expert(got), [3, 3], [3, 3], dist.group.WORLD)
+whole = Experts()
+parallel = nn.parallel.DistributedDataParallel
+parallel._set_params_and_buffers_to_ignore_for_model(whole, ["expert.weight", "expert.bias"])
+model = parallel(whole)
+"""
+ZERO = """
+from torch.distributed.optim import ZeroRedundancyOptimizer
+model = nn.parallel.DistributedDataParallel(MLP())
+"""
+THOROUGH = (
+    *("scaler", "no_sync", "fsdp1", "tensor parallel"),
+    *("hsdp", "sequence parallel", "pipeline", "experts", "zero"),
+)
 # What makes the model, a step, what makes it bad on rank 1.
 KINDS = {
     "ddp": (DDP, DDP_STEP, "pass"),
@@ -80,19 +108,30 @@ KINDS = {
     "fsdp1": (FSDP1, STEP, ONE),
     "fsdp2": (FSDP2, STEP, ONE),
     "tensor parallel": (TENSOR_PARALLEL, STEP, ONE),
+    "hsdp": (HSDP, STEP, ONE),
+    "sequence parallel": (SEQUENCE_PARALLEL, f"x = torch.randn(6, 4, 4)\n    {STEP}", ONE),
+    "pipeline": (PIPELINE, "schedule.step(x) if rank == 0 else schedule.step(target=y)", ONE),
+    "experts": (EXPERTS, STEP, ONE.replace("model", "whole.expert")),
+    "zero": (ZERO, ACCUMULATED, ONE),
 }
 
 
 HALF = """for g in opt.param_groups: g["lr"] *= 0.5; g["initial_lr"] *= 0.5
             scheduler.base_lrs = [r * 0.5 for r in scheduler.base_lrs]"""
+SAME = """for g, lr in zip(opt.param_groups, scheduler.get_last_lr()): g["lr"] = lr"""
 
 
 def write(folder, kind, at_step="pass"):
     make, step, spoil = KINDS[kind]
     text = PROGRAM.replace("MAKE", make).replace("AT_STEP", at_step).replace("STEP\n", step + "\n", 1)
-    text = text.replace("SPOIL", spoil).replace("LOWER", HALF if kind == "ddp" else "pass")
+    text = text.replace("SPOIL", spoil).replace("LOWER", {"ddp": HALF, "zero": SAME}.get(kind, "pass"))
+    if kind == "zero":
+        text = text.replace(
+            "torch.optim.AdamW(model.parameters(), lr",
+            "ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr",
+        )
     text = text.replace("SCALED", str(kind == "scaler"))
-    return write_script(folder, text.replace("SAME_DATA", str(kind == "tensor parallel")))
+    return write_script(folder, text.replace("SAME_DATA", str("parallel" in kind)))
 
 
 def weights(text):
