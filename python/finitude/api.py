@@ -111,8 +111,7 @@ def _end() -> None:
     """The program has ended, and a capsule may be being written."""
     if _begun is not None and native_callbacks.session is _begun:
         # At a prompt the last exception ended a line. Where the end has begun, this may be a process that it forked.
-        over = hasattr(sys, "ps1") or _begun.ending.done
-        if not over and (error := getattr(sys, "last_value", None)) is not None:
+        if not (hasattr(sys, "ps1") or _begun.ending.done) and (error := getattr(sys, "last_value", None)) is not None:
             _begun.part(_begun.ending.program_raised, error)
         Watch(_begun, True).close()
 

@@ -96,7 +96,8 @@ class NonfiniteWeights:
     def applied_before(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """A step that began with weights which an applied one had ruined is bad for that, whatever a second run of it
         has met first."""
-        impossible_state.add_to_alarm(alarm, optimizer)
+        if optimizer in impossible_state.seen:
+            impossible_state.add_to_alarm(alarm, optimizer)
         if alarm.get("optimizer_ordinal") not in self._context.damage or alarm["sink"]["kind"] not in (
             "loss",
             "gradient",

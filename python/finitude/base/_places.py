@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sysconfig
 
 import torch
 
 from . import HOME
-from .working_folder import absolute
 
 _PACKAGE = HOME + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -26,7 +26,8 @@ def library_prefixes() -> list[str]:
 def is_library(filename: str) -> bool:
     if filename.startswith("<"):
         return True
-    filename = absolute(filename)
+    with contextlib.suppress(OSError):  # the working directory was removed
+        filename = os.path.abspath(filename)
     if filename.endswith("-packages/typing_extensions.py"):
         return True  # deprecated() there wraps functions of torch
     if filename.startswith(_PACKAGE) or filename.startswith(_TORCH):

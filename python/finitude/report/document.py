@@ -12,7 +12,7 @@ import time
 import torch
 
 from .. import _native
-from ..base import alive, control, family, pages, say, secrets, working_folder
+from ..base import alive, control, family, pages, say, secrets
 from ..base.plain_json import is_plain, safe
 from ..program import ranks
 from . import capsule_alarm, merge, run_facts
@@ -438,5 +438,8 @@ class Report:
 
 
 def _short(path):
-    relative = working_folder.relative(path)
+    try:
+        relative = os.path.relpath(path)
+    except (OSError, ValueError):  # the working directory was removed
+        return path
     return relative if len(relative) < len(path) and not relative.startswith(os.pardir) else path

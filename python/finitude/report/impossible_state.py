@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Alarm, Experiment, Findings, Operation, Optimizer
 
-_seen = weakref.WeakKeyDictionary()  # optimizer -> what was found before the step that met it
+seen = weakref.WeakKeyDictionary()  # optimizer -> what was found before the step that met it
 _loaded = (
     weakref.WeakKeyDictionary()
 )  # optimizer of the program's own -> each state with values below zero when it was loaded
@@ -109,8 +109,8 @@ def _larger_than_squares(optimizer):
 def look(optimizer: Optimizer | None) -> dict[str, Any] | None:
     """What is wrong with its state now, or was before the step that met it: {"name", "text", "held": its statistics},
     or None."""
-    if optimizer is None or optimizer in _seen:
-        return _seen.get(optimizer)
+    if optimizer is None or optimizer in seen:
+        return seen.get(optimizer)
     one = next(_below_zero(optimizer, _keys(optimizer)), None)
     if one is None:
         return next(_larger_than_squares(optimizer), None)
@@ -124,9 +124,9 @@ def look(optimizer: Optimizer | None) -> dict[str, Any] | None:
 
 def note(optimizer: Optimizer) -> None:
     """Its state is as it was loaded: the step that meets it has not been, or has been undone."""
-    _seen.pop(optimizer, None)
+    seen.pop(optimizer, None)
     if found := look(optimizer):
-        _seen[optimizer] = found
+        seen[optimizer] = found
 
 
 def note_loaded(optimizer: Optimizer) -> None:
@@ -300,10 +300,9 @@ def _fix(one, optimizer, writer):
     return earlier if was_loaded else f"{look_at}: its load_state_dict was not called"
 
 
-def add_to_alarm(alarm: Alarm, optimizer: Optimizer | None) -> None:
-    """The value as it was before the step, where a second run saw it after."""
-    if optimizer is None or (one := _seen.pop(optimizer, None)) is None:
-        return
+def add_to_alarm(alarm: Alarm, optimizer: Optimizer) -> None:
+    """The value as it was before the step, where a second run saw it after. Of an optimizer in `seen`."""
+    one = seen.pop(optimizer)
     if alarm["sink"]["kind"] in ("parameter", "state") and alarm["cause"]["class"] != "learning-rate":
         by_whom = alarm["cause"]["text"].partition(_CORRUPT)[2]  # by whom
         text = one["text"] + by_whom
