@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test_frameworks.sh [exports]: the tests with real frameworks (label `frameworks`), or of `finitude export` with the packages that
-# it writes for. Those go into a venv of their own below build/, which sees those of .venv: torch is not installed twice, and .venv
-# stays as it is.
+# test_frameworks.sh [exports]: the tests with real frameworks (label `frameworks`), or of `finitude export` with the
+# packages that it writes for. Those go into a venv of their own below build/, which sees those of .venv: torch is not
+# installed twice, and .venv stays as it is.
 step_total=6
 kind=${1:-frameworks}
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"

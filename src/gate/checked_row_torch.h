@@ -5,7 +5,7 @@
 // it looks at in a step that is applied distinguishes the two. Only values of one element count. All with the GIL held.
 #pragma once
 
-#include <torch/csrc/autograd/function.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
@@ -14,8 +14,8 @@ namespace finitude::bindings {
 // So many dropped steps in a row are asked about; 0: none. Forgets what was counted.
 void watch_checked_rows(std::uint32_t limit) noexcept;
 
-// The script looks at a value that this node made, finite or not. A few instructions.
-void note_look(const torch::autograd::Node& made_by) noexcept;
+// The script looks at a value of a graph, finite or not, which is no leaf. A few instructions.
+void note_look(const at::Tensor& value) noexcept;
 // The value that it looked at last is not finite, belongs to an optimizer, and is no part of an earlier one.
 void note_bad_look() noexcept;
 // An outermost backward begins, or gradients are asked for.

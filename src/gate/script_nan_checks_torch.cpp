@@ -353,14 +353,14 @@ void watch_checks(bool on) {
 bool watches_checks() noexcept { return checks().on.load(std::memory_order_relaxed); }
 
 void value_checked(const at::Tensor& value) noexcept {
-  if (is_of_a_loss(value)) note_look(*value.grad_fn());
+  if (is_of_a_loss(value)) note_look(value);
   if (is_looked_at(value) && is_bad(value, kMostElements)) [[unlikely]]
     note_checked(value);
 }
 
 void value_copied(const at::Tensor& value) noexcept {
   if (!is_of_a_loss(value)) return;
-  note_look(*value.grad_fn());
+  note_look(value);
   if (is_bad(value, 1)) [[unlikely]]
     note_copied(value);
 }

@@ -87,7 +87,7 @@ ordered_json onsets_of(const std::vector<AppliedStep>& steps) {
     if (!growth) continue;
     const std::size_t count = steps.size() - 1 - growth->at;
     const double to = std::fabs(values.back());
-    // Of the two values that are named beside it, where they say one.
+    // Of the two values that are named with it, where they say one.
     const bool is_known = count > 0 && growth->from > 0 && to > growth->from;
     const double factor = is_known ? std::pow(to / growth->from, 1.0 / static_cast<double>(count)) : growth->factor;
     ordered_json one = {{"quantity", of_loss ? "loss" : "gradient"},

@@ -27,6 +27,13 @@ struct GradMark {
   bool is_unread() const { return bound > 0 && !(norm >= 0); }
 };
 
+// Were some of them clipped by a norm that proved them finite?
+inline bool any_bound(std::span<const GradMark> marks) noexcept {
+  for (const GradMark& mark : marks)
+    if (mark.bound > 0) return true;
+  return false;
+}
+
 // 0 where the tensor has none.
 std::uint32_t version_of(const c10::TensorImpl& impl);
 

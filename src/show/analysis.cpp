@@ -210,6 +210,20 @@ void begin_with_allocation(const record::Trace& trace, const explain::Finding& f
   if (first.value("line", 0) != 0) births.insert(births.begin(), std::move(first));
 }
 
+// The indices of births after which no operation of backward runs, though some ran before: they are in what the program
+// makes of the gradients. first: the index of the first of these births in the document.
+nlohmann::json after_backward(const record::Trace& trace, const std::vector<locate::Birth>& births, std::size_t first) {
+  nlohmann::json found = nlohmann::json::array();
+  const auto last = std::ranges::find_if(trace.ops.rbegin(), trace.ops.rend(),
+                                         [](const record::Op& op) { return op.phase == record::Phase::kBackward; });
+  if (last == trace.ops.rend()) return found;
+  const auto ran = static_cast<record::OpId>(trace.ops.rend() - last);
+  for (std::size_t i = 0; i < births.size(); ++i)
+    if (births[i].op != record::kNone && births[i].op >= ran && births[i].kind != "optimizer")
+      found.push_back(first + i);
+  return found;
+}
+
 }  // namespace
 
 nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& history, explain::Lab* lab,
@@ -274,7 +288,10 @@ nlohmann::json analysis(const record::Trace& trace, const explain::StepHistory& 
     out["absorbed"].push_back(birth(trace, located.absorbed[i]));
   }
   if (options.ops != 0) out["ops"] = op_table(trace, options.ops);
+  const std::size_t count = out["births"].size();
   begin_with_allocation(trace, finding, &out);
+  if (nlohmann::json late = after_backward(trace, located.births, out["births"].size() - count); !late.empty())
+    out["after_backward"] = std::move(late);
   return out;
 }
 

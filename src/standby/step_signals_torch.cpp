@@ -48,9 +48,10 @@ struct Watches {
   signal::DropWatch drops{};
   signal::ReachWatch logits{signal::What::kLogits}, attention{signal::What::kAttention};
   Shapes shapes{};
-  std::vector<float> last_read{};        // gradients before they were clipped, of the last step in which they were read
-  std::uint32_t passes = 0;              // over the weights, that have been looked at
-  std::uint64_t handled = 0, skips = 0;  // of the counters of the process, at the last step
+  std::vector<float> last_read{};  // gradients before they were clipped, of the last step in which they were read
+  bool is_bounded = false;   // the last step had gradients of which only the norm of all was known, or read before
+  std::uint32_t passes = 0;  // over the weights, that have been looked at
+  std::uint64_t handled = 0, skips = 0;   // of the counters of the process, at the last step
   std::vector<signal::Warning> others{};  // than those of `steps`
 };
 
@@ -123,7 +124,8 @@ void look_at_shapes(const OptimizerEntry& entry, bool has_scaler, Shapes* shapes
 double norm_of(const OptimizerEntry& entry, double grad_absmax, double limit) {
   if (entry.clip_norm > 0) return entry.clip_norm;
   if (limit <= 0 || grad_absmax * std::sqrt(static_cast<double>(entry.elements)) <= limit) return 0;
-  if (const double norm = norm_of_marks(entry); norm >= 0) return norm;
+  if (!observe::any_bound(entry.marks))
+    if (const double norm = norm_of_marks(entry); norm >= 0) return norm;
   double squares = 0;
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
     const at::Tensor* grad = gradient_of(p);
@@ -134,16 +136,19 @@ double norm_of(const OptimizerEntry& entry, double grad_absmax, double limit) {
   return std::sqrt(squares);
 }
 
-// Clipped gradients are read in some steps only. In between those of the last one say which layer the largest is in. A
-// zero of one of them is none of a step that was not read, so that none is counted.
+// Clipped gradients are read in some steps only. In between what the last one showed says which layer the largest is
+// in. A zero says nothing of the steps that were not read, so that none of theirs is counted.
 void keep_last_read(const OptimizerEntry& entry, Watches* watches) {
   std::vector<float>& gradients = (*the_signals).gradients;
-  if (std::ranges::none_of(entry.marks, [](const GradMark& mark) { return mark.bound > 0; })) return;
-  if (std::ranges::none_of(entry.marks, &GradMark::is_unread)) {
-    std::ranges::replace(gradients, 0.0f, -1.0f);
-    watches->last_read = gradients;
-  } else if (watches->last_read.size() == gradients.size()) {
-    gradients = watches->last_read;
+  watches->is_bounded = observe::any_bound(entry.marks);
+  if (!watches->is_bounded) return;
+  watches->last_read.resize(gradients.size(), -1.0f);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    float& last = watches->last_read[i];
+    if (entry.marks[i].is_unread())
+      gradients[i] = last;
+    else if (entry.marks[i].bound > 0)
+      last = gradients[i] = gradients[i] == 0 ? -1.0f : gradients[i];
   }
 }
 
@@ -248,7 +253,7 @@ StepFigures figures_of(std::uint32_t ordinal, double grad_absmax) {
   const auto found = (*the_signals).watches.find(ordinal);
   if (found == (*the_signals).watches.end()) return figures;
   const double narrowest = found->second.shapes.narrowest;
-  if (grad_absmax > 0 && narrowest < std::numeric_limits<double>::max())
+  if (!found->second.is_bounded && grad_absmax > 0 && narrowest < std::numeric_limits<double>::max())
     figures.headroom_bits = std::log2(narrowest / grad_absmax);
   figures.gradient_growth = found->second.steps.gradient_growth(grad_absmax);
   return figures;

@@ -198,12 +198,13 @@ void store_step(const OptimizerEntry& entry, const record::StepRecord& step, boo
   row.optimizer = step.optimizer;
   row.time_ns = step.time_ns;
   if (has_loss(entry, step)) row.loss = step.loss;
+  const bool is_bounded = has_marks && observe::any_bound(entry.marks);
   if (entry.clip_norm > 0) {
     row.gradient_norm = entry.clip_norm;
-  } else if (has_marks) {
+  } else if (has_marks && !is_bounded) {
     if (const double norm = norm_of_marks(entry); norm >= 0) row.gradient_norm = norm;
   }
-  if (!has_marks || std::ranges::none_of(entry.marks, [](const GradMark& mark) { return mark.bound > 0; })) {
+  if (!is_bounded) {
     row.gradient_absmax = step.grad_absmax;
   } else if (std::ranges::none_of(entry.marks, &GradMark::is_unread)) {
     row.gradient_absmax = 0;

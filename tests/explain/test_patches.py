@@ -52,6 +52,7 @@ def test_both_tools_apply_it(tmp_path, monkeypatch, file, path):
     first = diff.splitlines()[0]
     folder = first[len("in ") : -1] if first.startswith("in ") else str(started)
     assert first.startswith("in ") == file.startswith("../"), diff
+    assert any(shutil.which(tool[0]) for tool in TOOLS)
     for tool in TOOLS:
         if shutil.which(tool[0]) is None:
             continue

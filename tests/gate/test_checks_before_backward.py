@@ -408,3 +408,16 @@ def test_torch_functions_are_restored_after_a_watch(tmp_path):
     done = plain(tmp_path, write_script(tmp_path, text))
     during = [False] * 6 + [True] + [False] * 2 + [True]
     assert done.code == 0 and done.out == f"{during}\nTrue\n" * 2, done.text()
+
+
+def test_a_view_whose_base_was_written_is_looked_at_as_ever(tmp_path):
+    """Its node can't be built again: grad_fn raises."""
+    body = """
+    out = torch.ones(3, requires_grad=True) * 2
+    first, second, third = out.unbind(0)
+    out.mul_(2)
+    print(first.item(), float(second), bool(torch.isfinite(third)))
+    """
+    got = training(tmp_path, body)
+    got.assert_no_alarm()
+    assert (got.code, got.out) == (0, "4.0 4.0 True\n"), got.text()

@@ -32,6 +32,15 @@ def test_a_row_of_dropped_losses_is_an_alarm_while_it_runs(tmp_path, body):
     assert alarm["births"][0]["op"] == "aten::mul", got.text()
 
 
+def test_a_row_that_begins_with_the_first_step(tmp_path):
+    """How many values the script looks at in a step is not known then: many are waited for."""
+    body = LOOKS["isfinite"].replace("i > 2", "True")
+    got = training(tmp_path, ROW.format(steps=10**7, body=body), "--max-skips", "5", "--capsules", "0")
+    alarm = got.the_alarm()
+    assert (got.code, alarm["step"], got.watched["handled_by_script"]) == (1, 0, 500), got.text()
+    assert "dropped 500 steps in a row" in alarm["text"], alarm["text"]
+
+
 def test_a_row_of_dropped_losses_continues_under_warn(tmp_path):
     got = training(tmp_path, ROW.format(steps=40, body=LOOKS["isfinite"]), "--on-alarm", "warn", "--max-skips", "5")
     assert (got.code, len(got.alarms), got.watched["handled_by_script"]) == (0, 1, 37), got.text()

@@ -66,10 +66,10 @@ class Drops:
             self._explain(optimizer, alarm, sinks, expected)
         return self._decide(optimizer, alarm)
 
-    def asked(self, count: int) -> bool | None:
+    def asked(self, count: int, is_looked_at: bool) -> bool | None:
         """So many calls of autograd.grad or torch.func in a row gave gradients that were not finite, or were given such
-        a loss, and no step followed; or the script looked at the losses of so many steps, and no backward followed.
-        True: it has been reported. May raise NonFiniteError."""
+        a loss, and no step followed; or, where is_looked_at, the script looked at the losses of so many steps, and no
+        backward followed. True: it has been reported. May raise NonFiniteError."""
         session = self.session
         if session.second_run.pending is not None or not _native.waiting_checks():
             return None
@@ -78,7 +78,7 @@ class Drops:
             return None
         session.dropping.note_checked(_native.dropped_checks())
         if session.config.on_alarm != "warn":  # else they are counted once they are settled
-            _native.add_handled(len(_native.waiting_checks()) + _native.more_checks())
+            _native.add_handled(count if is_looked_at else len(_native.waiting_checks()))
         alarm = session.dropping.row_alarm(count)
         session.ending.begin_alarm(alarm)
         return self._decide(None, alarm)

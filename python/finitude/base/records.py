@@ -379,6 +379,7 @@ if TYPE_CHECKING:
         micro_batch: int  # of births[0]
         is_overflow: bool  # finite operands left the range of the format, whatever class the cause has; missing: no
         absorbed: list[Birth]  # that reached no sink
+        after_backward: list[int]  # indices of births in what the script makes of the gradients
         num_ops: int
         truncated: bool  # the trace
         ops: list[Operation]  # where they were asked for

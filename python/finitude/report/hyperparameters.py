@@ -141,7 +141,9 @@ def _bad_schedule(found: Findings, optimizer: Optimizer) -> None:
         for name, value in vars(scheduler).items():
             members = [number(v) for v in (value if isinstance(value, (list, tuple)) else [value])]
             bad = [n for n in members if n is not None and not math.isfinite(n)]
-            if name == "_last_lr" or not bad:  # the first is what came of it
+            if (
+                name in ("_last_lr", "best", "mode_worse") or not bad
+            ):  # what came of it; how a search for the best begins
                 continue
             kind = type(scheduler).__name__
             found["cause"]["text"] += f"; {name} of {kind} holds {bad[0]:g}"

@@ -8,6 +8,7 @@ import weakref
 
 import torch
 
+from .. import _native
 from ..base import sources
 from ..program import checkpoint_origin, optimizer_members
 from ..program.tensor_stats import statistic
@@ -132,7 +133,7 @@ def note(optimizer: Optimizer) -> None:
 def note_loaded(optimizer: Optimizer) -> None:
     """Behind load_state_dict. What an optimizer of the program's own keeps may be negative; its step may show that it
     must not be. No operation that looks at it is one of the program's line."""
-    torch._C._autograd._enable_record_function(False)
+    observed = _native.observe_operators(False)
     try:
         note(optimizer)
         if not _keys(optimizer):
@@ -140,7 +141,7 @@ def note_loaded(optimizer: Optimizer) -> None:
                 {**one, "held": statistic(one["name"], one.pop("tensor"))} for one in _below_zero(optimizer, None)
             ]
     finally:
-        torch._C._autograd._enable_record_function(True)
+        _native.observe_operators(observed)
 
 
 def _rooted(birth, optimizer):

@@ -245,8 +245,7 @@ class Analysis:
         if began_with := [*in_place, *bound]:
             carried_state.name(began_with)
         asked, was_written = want_ops, any(kind in ("parameter", "state") for kind, *_ in sinks or ())
-        looks_at_ops = began_with or was_written and impossible_state.look(optimizer)
-        if looks_at_ops or own_gradients.may_be(sinks or ()):
+        if began_with or was_written and impossible_state.look(optimizer):
             want_ops = max(want_ops, MAX_OPS)
         if (own := sys.modules.get(f"{__package__.partition('.')[0]}.rules")) is not None:
             _native.set_rules(own.entered())
@@ -288,7 +287,7 @@ class Analysis:
             impossible_state.add_variance(found, optimizer)
             growth.add_to(found, steps)
         found = samples.with_samples(found)
-        late = own_gradients.births(found, ops)
+        late = own_gradients.births(found, sinks or ())
         value_lines.add_to(found, lines, optimizer, sinks or ())
         own_gradients.add_to(found, late)
         own_gradients.add_hook(found)

@@ -7,28 +7,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Birth, Findings, Operation, Sink
+    from ..base.types import Birth, Findings, Sink
 
 FINITE = "multiply and divide gradients by finite numbers: write one at this line"
 OF_ACCUMULATION = "the derivative of accumulategrad at the edge of its domain is infinite: "
 WHERE = "between backward and the optimizer's step"
 
 
-def may_be(sinks: Sequence[Sink]) -> bool:
-    """A loss that is bad was so before backward."""
-    return bool(sinks) and all(kind == "gradient" for kind, *_ in sinks)
-
-
-def births(found: Findings, ops: Sequence[Operation]) -> list[Birth]:
-    """The births after which no operation of backward runs, though some ran before. To be asked before anything is
-    changed in them; ops: of the whole step."""
-    last = max((i for i, op in enumerate(ops) if op["phase"] == "backward"), default=-1)
-    before, after = ({_place(op) for op in part if _is_bad(op)} for part in (ops[: last + 1], ops[last + 1 :]))
-    return [
-        birth
-        for birth in found.get("births") or ()
-        if last >= 0 and birth["phase"] in ("forward", "data") and _place(birth) in after - before
-    ]
+def births(found: Findings, sinks: Sequence[Sink]) -> list[Birth]:
+    """The births after which no operation of backward runs, though some ran before, where gradients alone are bad: a
+    loss that is bad was so before backward. To be asked before births are put in or taken out."""
+    after, all_births = found.pop("after_backward", ()), found.get("births") or []
+    if not sinks or any(kind != "gradient" for kind, *_ in sinks):
+        return []
+    return [all_births[i] for i in after if i < len(all_births) and all_births[i]["phase"] in ("forward", "data")]
 
 
 def add_to(found: Findings, late: Sequence[Birth]) -> None:
@@ -68,11 +60,3 @@ def add_hook(found: Findings) -> None:
 def _is_own(birth):
     """Of a hook or of a Function of the program's: nodes of torch's have a number behind their name."""
     return not birth["node"][-1:].isdigit()
-
-
-def _place(op):
-    return op["op"], op["file"], op["line"]
-
-
-def _is_bad(op):
-    return any(use["nan"] or use["inf"] for use in op["outputs"])

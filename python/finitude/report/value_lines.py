@@ -346,6 +346,8 @@ def _add_written(found, birth):
     cause, fix, made = found["cause"], found.get("fix"), next(iter(birth["outputs"]), None)
     if birth["phase"] != "data" or not made or not cause["text"].startswith("made where no operation is seen"):
         return
+    if sources.is_of_package(birth["file"] or "") or not (made["nan"] or made["inf"]):
+        return
     written = list(_numbers_of(birth["file"], birth["line"]))
     if made["nan"] and not any(map(math.isnan, written)) or made["inf"] and not any(map(math.isinf, written)):
         return

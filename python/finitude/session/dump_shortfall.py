@@ -9,6 +9,7 @@ from ..base import dump_plan
 from ..base.config import UsageError
 from ..base.say import say
 from ..program import optimizer_members, ranks
+from ..report import merge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from ..report.document import Report
 
 MOST_NAMES = 8  # of what is there, where a filter fits nothing
-WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")  # parts of a name that a wrapper made later will add
+# Parts of a name that a wrapper made later will add.
+WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 
 
 def refuse(config: Config, model: object) -> None:
@@ -35,14 +37,21 @@ def refuse(config: Config, model: object) -> None:
         return
     # A loss is a module too, and the program may have several models.
     every = optimizer_members.instances(torch.nn.Module)
-    known = [{"module": f"{type(m).__name__}.{n}".rstrip(".")} for m in every for n, _ in m.named_modules()]
+    known = [{"module": f"{type(m).__name__}.{name}".rstrip(".")} for m in every for name in _names_in(m)]
     for value in plan.modules():
         plain = value
         for word in WRAPPERS:
             plain = plain.replace(word, "")
         if not any(dump_plan.fits("module", (value, plain), one) for one in known):
-            names = [name for name, _ in model.named_modules() if name]
+            names = [name for name in _names_in(model) if name]
             raise UsageError(f"--dump-only module={value} fits no module; there are: {_listed(names)}")
+
+
+def _names_in(module):
+    try:
+        return [name for name, _ in module.named_modules()]
+    except Exception:  # of a module that is not set up yet, or has a method of its own by that name
+        return []
 
 
 def _listed(names):
@@ -95,7 +104,9 @@ class Shortfall:
         plan, self._plan = self._plan, dump_plan.Plan()
         if not plan.kind or not plan.takes_rank(ranks.world()[0]):
             return
-        if self._names_steps and (late := plan.steps.after(steps - 1)):
+        # A process without steps may have started those that train: they say what they lack.
+        is_parent = steps == 0 and merge.members(self._report.planned_directory())
+        if self._names_steps and not is_parent and (late := plan.steps.after(steps - 1)):
             made = f"the training made {steps} step{'s' * (steps != 1)}"
             self._report.add_not_watched(f"--dump-steps {late}: {made}")
         of = f"{self._dumped} dumped step{'s' * (self._dumped != 1)}"

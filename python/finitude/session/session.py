@@ -159,9 +159,9 @@ class Session(Parts):
         """The script has dropped as many bad steps in a row as --max-skips. May raise NonFiniteError."""
         return self.drops.grown(optimizer)
 
-    def on_asked_row(self, count: int) -> bool | None:
+    def on_asked_row(self, count: int, is_looked_at: bool = False) -> bool | None:
         """The same of gradients that it asked for. May raise NonFiniteError."""
-        return self.drops.asked(count)
+        return self.drops.asked(count, is_looked_at)
 
     def on_unit_raised(self, error: BaseException) -> None:
         """A unit of work gives up."""

@@ -199,6 +199,7 @@ class StepDumps:
             self._lacks_some = True
             self._report.add_not_watched(f"step {step} is not dumped whole, without {', '.join(lacks)}")
         document = {**self._report.document(), "alarms": [], "advisories": []}
+        document.pop("trace", None)  # of an alarm
         self._write_files(step, folder, document, parts, records, bool(lacks))
         self._shortfall.dumped(step, seen, records, self._is_first)
         self._is_first = False
@@ -212,11 +213,12 @@ class StepDumps:
         taken = list(map(plan.takes, kinds))
         chosen = [at for at, i in enumerate(of_ops) if inside[at] and taken[i]]
         sides = plan.has_side("inputs"), plan.has_side("outputs")
-        room = max(0, min(self._room(), MOST_BYTES) - size)
+        room = max(0, min(self._room() - size, MOST_BYTES))
         rows, written = operators.json(chosen, sides, plan.with_stacks, incident.MAX_OPS, room)
         lacks = []
         if missing := len(chosen) - written:
-            beyond = f"{incident.MAX_OPS:,}" if written == incident.MAX_OPS else "--dump-mb"
+            beyond = "--dump-mb" if room < MOST_BYTES else f"{MOST_BYTES >> 20} MB of a file"
+            beyond = f"{incident.MAX_OPS:,}" if written == incident.MAX_OPS else beyond
             lacks.append(f"{missing:,} operations beyond {beyond}")
         if operators.is_truncated():
             lacks.append("the operations at its end, more than the recorder holds")
