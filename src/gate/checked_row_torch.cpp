@@ -37,8 +37,6 @@ std::uint64_t needed() {
   return std::max<std::uint64_t>(row.limit, std::min(row.limit * in_a_step, kMostNeeded));
 }
 
-bool is_of_second_run() { return second_run_under_way() || units_run_again(); }
-
 }  // namespace
 
 void watch_checked_rows(std::uint32_t limit) noexcept {

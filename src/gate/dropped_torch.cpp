@@ -60,9 +60,6 @@ void lengthen(OptimizerEntry& entry, Dropped what) {
   the_drops.due |= row.is_norm && is_long(entry);  // else with the next gradients that are bad
 }
 
-// What happens in a second run has been counted in the first.
-bool is_of_second_run() { return second_run_under_way() || units_run_again(); }
-
 // The evaluations of a closure inside a step are trials of that step (a line search), not windows of their own.
 bool is_trial() { return live().closure_depth > 0 || live().steps_open > 0; }
 
