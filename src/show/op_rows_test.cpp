@@ -24,7 +24,7 @@ record::TensorUse tensor(const char* arg, double largest) {
   return use;
 }
 
-record::Trace sample() {
+record::Trace trace_of_calls() {
   record::Trace trace;
   trace.stacks.push_back({{{"/srv/\"net\".py", 12, "forward"}, {"/srv/net.py", 3, "<module>"}}, "Net.norm", ""});
   trace.storages.push_back({record::Origin::kParameter, "norm.weight", 0});
@@ -62,7 +62,7 @@ json without_empty(const json& row) {
 }
 
 TEST(OpRows, HoldWhatTheTableHolds) {
-  const record::Trace trace = sample();
+  const record::Trace trace = trace_of_calls();
   const record::OpId ops[] = {0, 2};
   const OpRows rows = op_rows(trace, ops, {.most_ops = 9, .most_bytes = 1 << 20});
   json table = op_table(trace, 9);
@@ -74,7 +74,7 @@ TEST(OpRows, HoldWhatTheTableHolds) {
 TEST(OpRows, HaveTheAskedSideAndStacks) {
   const record::OpId ops[] = {0};
   const RowParts parts = {.inputs = false, .stacks = true, .most_ops = 9, .most_bytes = 1 << 20};
-  const json row = json::parse(op_rows(sample(), ops, parts).text)[0];
+  const json row = json::parse(op_rows(trace_of_calls(), ops, parts).text)[0];
   EXPECT_TRUE(row["inputs"].empty());
   EXPECT_EQ(row["outputs"].size(), 1u);
   EXPECT_EQ(row["stack"], json({"/srv/\"net\".py:12 in forward", "/srv/net.py:3 in <module>"}));
@@ -82,14 +82,14 @@ TEST(OpRows, HaveTheAskedSideAndStacks) {
 
 TEST(OpRows, EndWhereTheirBoundsAre) {
   const record::OpId ops[] = {0, 2};
-  const std::size_t one = op_rows(sample(), ops, {.most_ops = 1, .most_bytes = 1 << 20}).text.size();
+  const std::size_t one = op_rows(trace_of_calls(), ops, {.most_ops = 1, .most_bytes = 1 << 20}).text.size();
   for (const RowParts& parts :
        {RowParts{.most_ops = 1, .most_bytes = 1 << 20}, RowParts{.most_ops = 9, .most_bytes = one}}) {
-    const OpRows rows = op_rows(sample(), ops, parts);
+    const OpRows rows = op_rows(trace_of_calls(), ops, parts);
     EXPECT_EQ(rows.ops, 1u);
     EXPECT_EQ(json::parse(rows.text).size(), 1u);
   }
-  EXPECT_EQ(op_rows(sample(), ops, {.most_ops = 9, .most_bytes = 2}).text, "[]");
+  EXPECT_EQ(op_rows(trace_of_calls(), ops, {.most_ops = 9, .most_bytes = 2}).text, "[]");
 }
 
 }  // namespace

@@ -145,7 +145,8 @@ std::string end_sentence(const Json& report) {
   const Json& under_way = at(report, "under_way");
   const std::string process = under_way.is_object() ? "process " + digits(at(under_way, "pid")) : "its process";
   if (outcome == "running") return "the run is in progress: " + process + " has written this so far";
-  if (outcome == "killed" && !text(report, "reason").empty()) return "";  // a process of it, which the outcome names
+  // Of a run that has its end a process was killed, which the outcome names.
+  if (outcome == "killed" && !under_way.is_object() && !text(report, "reason").empty()) return "";
   if (outcome == "killed") return "the run was killed: " + process + " ended abnormally; this is what it had written";
   return under_way.is_object() ? "written during the run: " + process + " is still running or was killed" : "";
 }

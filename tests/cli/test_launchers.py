@@ -114,6 +114,7 @@ def test_torch_that_never_trains_brings_in_nothing_more(tmp_path):
         "finitude.base.engines",
         "finitude.base.family",
         "finitude.base.say",
+        "finitude.base.working_folder",
         "finitude.errors",
         "finitude.launch",
         "finitude.launch.child",

@@ -3,7 +3,7 @@ NumPy's, Python's."""
 
 import pytest
 
-from helpers import plain, run, write_script
+from helpers import plain, run, training, write_script
 
 TRAINING = """
 import math, sys
@@ -282,3 +282,20 @@ def test_other_exceptions_are_about_no_number(tmp_path, body):
     result = run(tmp_path, ARITHMETIC.format(before="", body=body))
     assert result.code == (0 if "beta" in body else 1)
     assert not result.advisories("ended-by-arithmetic") and "all finite" in result.err, result.text()
+
+
+def test_views_whose_base_was_written_are_looked_at(tmp_path):
+    """Their grad_fn raises."""
+    body = """
+    for i, x in enumerate(batches):
+        opt.zero_grad()
+        out = model(x)
+        first, second, *others = out.unbind(0)
+        out.mul_(NAN if i == 2 else 1)
+        if i == 2: raise ValueError("out is nan")
+        (out - 1).pow(2).mean().backward()
+        opt.step()
+    """
+    got = training(tmp_path, body, "--on-alarm", "stop")
+    alarm = got.the_alarm()
+    assert alarm["births"][0]["op"] == "aten::mul_" and "internal failure" not in got.err, got.text()

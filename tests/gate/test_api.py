@@ -263,7 +263,8 @@ for i, x in enumerate(batches):
 def test_an_allowed_tensor_is_silent(tmp_path):
     setting = "model.weight.data[0, 0] = INF\nmodel.weight.register_hook(lambda g: torch.zeros_like(g))\n"
     loop = (
-        "for x in batches:\n    opt.zero_grad()\n    model.bias.pow(2).sum().backward()\n    "
+        "for x in batches:\n    opt.zero_grad()\n"
+        "    (model.bias.pow(2).sum() + torch.sigmoid(model.weight).sum()).backward()\n    "
         "opt.step()\nprint('ended')\n"
     )
     allowed = run(

@@ -7,6 +7,7 @@ costs some milliseconds and touches nothing.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import gc
 import inspect
@@ -232,8 +233,9 @@ def nodes_of(roots: Iterable[Any]) -> Iterator[Node]:
     todo: list[Any] = []
     seen = set()
     for root in roots:
-        if is_a(root, torch.Tensor) and root.grad_fn is not None:
-            todo.append(root.grad_fn)
+        with contextlib.suppress(RuntimeError):  # no node can be made of a view whose base was written
+            if is_a(root, torch.Tensor) and root.grad_fn is not None:
+                todo.append(root.grad_fn)
     while todo:
         node = todo.pop()
         if node is None or node in seen:

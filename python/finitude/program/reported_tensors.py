@@ -23,6 +23,13 @@ MAX_LOOKED_AT = 64 << 20  # bytes of a tensor without a graph
 MAX_CARRIED = 4 << 20  # bytes of values that a bad step computed, held until another one is reported
 
 
+def has_graph(tensor: Tensor) -> bool:
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:  # of a view whose base was written no node can be made: it had one
+        return True
+
+
 def _version(tensor):
     return 0 if tensor.is_inference() else tensor._version
 
@@ -36,7 +43,7 @@ def _tensors(value):
 def _is_small_data(tensor):
     return (
         type(tensor) is torch.Tensor
-        and tensor.grad_fn is None
+        and not has_graph(tensor)
         and tensor.layout is torch.strided
         and tensor.nbytes <= MAX_LOOKED_AT
     )
@@ -72,7 +79,7 @@ class Known:
         self.carried, self._held, size = [], [], 0
         while frame is not None:
             values = [(name, v) for name, value in optimizer_members.names_of(frame).items() for v in _tensors(value)]
-            found = [(name, v) for name, v in values if v.grad_fn is not None and not _native.is_finite(v)]
+            found = [(name, v) for name, v in values if has_graph(v) and not _native.is_finite(v)]
             self._held += [
                 (TensorWeakRef(v), _version(v)) for _, v in values if _is_small_data(v) and not _native.is_finite(v)
             ]

@@ -12,6 +12,7 @@ from ..base.kinds import is_a
 from ..base.plain_json import number
 from ..errors import raised_from_ours
 from . import anomaly, frames_at_raise, optimizer_members
+from .reported_tensors import has_graph
 from .tensor_stats import count_text
 
 TYPE_CHECKING = False
@@ -202,7 +203,7 @@ class BadWindows:
             for name, value in optimizer_members.names_of(frame).items():
                 if (
                     is_a(value, torch.Tensor)
-                    and value.grad_fn is not None
+                    and has_graph(value)
                     and value.numel() == 1
                     and not _native.is_finite(value)
                     and value not in self._known
