@@ -307,10 +307,10 @@ TEST(Terminal, AnotherPolicyIsAdvisedOnlyWhereItWouldDo) {
 TEST(Terminal, ATensorWhoseValuesWereNotReadIsNotCalledEmpty) {
   json report = sample("loss_forward");
   json& input = report["alarms"][0]["births"][0]["inputs"][0];
-  input = {{"name", "p"}, {"shape", {32, 10}}, {"dtype", "float32"}, {"numel", 0}};
-  EXPECT_THAT(joined(shown(report)), HasSubstr("input p [32,10] float32 not scanned"));
+  input = {{"shape", {32, 10}}, {"dtype", "float32"}, {"numel", 0}};
+  EXPECT_THAT(joined(shown(report)), HasSubstr("input [32,10] float32 not scanned"));
   input["shape"] = {0, 10};
-  EXPECT_THAT(joined(shown(report)), HasSubstr("input p [0,10] float32 empty"));
+  EXPECT_THAT(joined(shown(report)), HasSubstr("input [0,10] float32 empty"));
 }
 
 TEST(Terminal, WhatWasDoneIsReadFromTheAction) {
