@@ -44,6 +44,8 @@ bool is_builtin_node(const record::Op& node) {
   return name.ends_with("Backward");
 }
 
+bool is_derivative(const record::Op& node) { return is_builtin_node(node) && !node.name.ends_with("AccumulateGrad"); }
+
 double Operand::min() const { return tensor ? tensor->health.min : scalar ? scalar->number.value_or(0) : 0; }
 double Operand::max() const { return tensor ? tensor->health.max : scalar ? scalar->number.value_or(0) : 0; }
 double Operand::absmax() const { return tensor ? tensor->health.absmax : std::fabs(max()); }

@@ -37,6 +37,9 @@ bool one_of(std::string_view name, std::initializer_list<std::string_view> names
 
 // A node that PyTorch generated ("SqrtBackward0"), as opposed to a custom Function's ("MySquareBackward").
 bool is_builtin_node(const record::Op& node);
+// Is what it computes a derivative by torch? AccumulateGrad only adds: all else that runs in it is a hook of the
+// program.
+bool is_derivative(const record::Op& node);
 
 // One argument of an op, tensor or number alike.
 struct Operand {

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from ..base.types import Birth, Findings, Sink
 
 FINITE = "multiply and divide gradients by finite numbers: write one at this line"
-OF_ACCUMULATION = "the derivative of accumulategrad at the edge of its domain is infinite: "
 WHERE = "between backward and the optimizer's step"
 
 
@@ -45,11 +44,8 @@ def add_hook(found: Findings) -> None:
     if birth is None or birth["phase"] != "backward" or not birth["op"]:
         return
     cause, fix = found["cause"], found.get("fix")
-    if cause["text"].startswith(OF_ACCUMULATION):
-        what = cause["text"].removeprefix(OF_ACCUMULATION).partition(";")[0]
-        cause["text"] = f"the script's own hook on a gradient, which runs as backward has made it: {what}"
-        if "_div" in f"_{birth['op'].rpartition('::')[2]}":
-            cause["class"] = "division-by-zero"
+    if birth["node"].endswith("AccumulateGrad"):
+        cause["text"] += "; this is the script's own hook on a gradient, which runs as backward has made it"
     elif cause["class"] == "bad-data" and f"{birth['op']} is given a number" in cause["text"] and _is_own(birth):
         cause["class"] = "wrong-backward"
         cause["text"] = cause["text"].replace(" is given a number", ", while backward runs, is given a number", 1)

@@ -246,7 +246,7 @@ class DivisionByZero : public Rule {
     if (!s.first || !bad_output(*s.first)) return std::nullopt;
     // In backward of a finite forward value, a zero denominator is a derivative at an edge (domain-edge)
     // unless the forward op was itself a division.
-    if (s.backward && s.culprit == s.birth.op && s.node && is_builtin_node(*s.node) &&
+    if (s.backward && s.culprit == s.birth.op && s.node && is_derivative(*s.node) &&
         !one_of(plain_name(s.node->name), {"Div", "Reciprocal", "Rsqrt", "Addcdiv"}))
       return std::nullopt;
     if (!s.backward && differentiated(s.trace, s.culprit) != record::kNone) return std::nullopt;  // likewise

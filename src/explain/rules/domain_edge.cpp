@@ -165,7 +165,7 @@ class DomainEdge : public Rule {
         return in_forward_mode(s, call);
     }
     if (!s.backward || s.culprit != s.birth.op) return value_at_edge(s);
-    if (!s.node || !is_builtin_node(*s.node) || s.forward_bad()) return std::nullopt;
+    if (!s.node || !is_derivative(*s.node) || s.forward_bad()) return std::nullopt;
     const std::string node = plain_name(s.node->name);
     // Divisions and logs at their point are classes of their own.
     if (one_of(node, {"Div", "Reciprocal", "Rsqrt", "Addcdiv", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Logit"}))
