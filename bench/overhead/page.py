@@ -121,7 +121,14 @@ def write(results, failed, names, facts, mode):
             "",
         ] + table(head, rows)
     if memory:
-        out += ["## Memory", "", "The most that a process held, in MB, over the same steps with and without.", ""]
+        out += [
+            "## Memory",
+            "",
+            "The most that a process held, in MB, over the same steps with and without. Nothing can start this program "
+            "again, as it calls `finitude.watch`: so its first step is recorded as it runs, which is most of it. "
+            "`finitude run` records no step ahead.",
+            "",
+        ]
         out += table(("model", "without", "with", "more", "goal 64 MB"), memory)
     absent = [n for n in names if n not in results and n not in failed]
     for name, why in sorted(failed.items()):
