@@ -96,6 +96,7 @@ def test_orders_for_a_second_run_and_their_results(tmp_path):
         "step": alarm["step"],
         "ordinal": 0,
         "ranks": 2,
+        "listed": 0,
         "capsule": str(tmp_path / "none"),
         "capsule_in_report": "none",
         "seeds": {},

@@ -1,12 +1,13 @@
 """Second runs of several ranks: whether all run the bad step again, in place or from the start, and what that shows."""
 
+import json
 import time
 import types
 
 import pytest
 import torch  # noqa: F401  its libraries
 
-from finitude.rerun import restart_ranks
+from finitude.rerun import restart_ranks, second_outcome
 from helpers import LIMIT, write_script
 from process_support import cold, launched, launcher, plain_ranks
 from rank_programs import FINE, RANKS, assert_capsules_replay_alone, assert_explained_in_place, ranks
@@ -171,10 +172,10 @@ def test_ranks_with_templates_still_rerun_together(tmp_path):
     ]
 
 
-def _wanted(step, action, harmless=False):
-    alarm = {"harmless": harmless, "action": action}
+def _wanted(step, action, harmless=False, skipped=0):
+    order, alarm = {"step": step, "decided": [[0, 0, "", 0]] * skipped}, {"harmless": harmless, "action": action}
     return types.SimpleNamespace(
-        alarm=alarm, order={"step": step}, member=types.SimpleNamespace(document={"watched": {"steps": 100}})
+        alarm=alarm, order=order, member=types.SimpleNamespace(document={"watched": {"steps": 100}})
     )
 
 
@@ -189,6 +190,8 @@ def _wanted(step, action, harmless=False):
             20,
             [9, 9],
         ),
+        # Steps of two optimizers: of the later one.
+        ("skip", [("the step was skipped", 3, False, 1), ("the step was skipped", 3, False, 9)], 20, [3]),
         ("skip", [("the step was skipped", 99)], 301, []),
         ("stop", [("reported, the step is applied", 7, True)], 301, [7]),
         ("stop", [("stopped", 9), ("reported, the step is applied", 9, True), ("reported", 7, True)], 9000, [9, 9]),
@@ -202,6 +205,32 @@ def test_for_which_alarms_all_ranks_are_started_again(policy, wanted, seconds, t
         seconds,
     )
     assert [one.order["step"] for one in found] == taken
+
+
+@pytest.mark.parametrize("holds_nan", [True, False])
+def test_what_a_rank_held_that_had_no_order(tmp_path, monkeypatch, holds_nan):
+    """Of two alarms of one step, of two optimizers, the second is the one that was run again for another rank."""
+
+    def alarm(name):
+        sink = {"kind": "gradient", "name": name}
+        return {"step": 3, "sink": sink, "text": name, "births": [], "cause": {"class": "unknown"}, "rerun": "not-run"}
+
+    monkeypatch.setattr(restart_ranks, "_save", lambda member: None)
+    first, own = alarm("a"), alarm("b")
+    own["cause"]["class"] = "unknown" if holds_nan else "other-rank"
+    member = types.SimpleNamespace(rank=0, document={"alarms": [first, own]})
+    other = _wanted(3, "skipped")
+    other.alarm["step"], other.order["listed"] = 3, 1
+    witness = restart_ranks._Witness(member, other, str(tmp_path))
+    outcome = second_outcome.of_given_away(witness.order, True, is_finite=not holds_nan)
+    assert ("what this rank holds is not finite" in outcome.text) == holds_nan, outcome.text
+    found = {"births": [{"phase": "forward"}], "cause": {"class": "log-of-zero"}, "fix": None, "path": []}
+    result = {"findings": found, "rerun": outcome.verdict, "text": outcome.text, "step": 3, "verified": False}
+    (tmp_path / "rank-0.result.json").write_text(json.dumps(result))
+    assert witness.take_over("")
+    kept, mine = member.document["alarms"]
+    assert kept is first and mine["rerun_by"] == "restart" and mine["cause"]["class"] == "log-of-zero", mine
+    assert mine["sink"]["name"] == ("b" if holds_nan else "what another rank was given"), mine
 
 
 # At the first step there is no earlier one to go back to: all ranks are started again after the end.

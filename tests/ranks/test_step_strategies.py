@@ -1,6 +1,8 @@
 """What one rank sees of a step, all ranks skip that step together: of each strategy, with scalers and closures. One
 program of two ranks runs them one after another; another one, without Finitude, takes that step on no rank."""
 
+import time
+
 import pytest
 import torch  # noqa: F401  its libraries
 
@@ -264,6 +266,19 @@ def test_each_strategy_skips_everywhere(tmp_path):
     asked = exchanges(got.out, list(CASES))
     assert {name for name in asked if asked[name] < STEPS} == {"ddp", "reduced"}, asked
     assert asked["ddp"] == asked["reduced"] == 0, asked
+
+
+def test_a_restart_leaves_out_what_finite_ranks_left_out(tmp_path):
+    """The update of this model exchanges values: a rank that took a step which the other one leaves out waits for it."""
+    text = PROGRAM.replace("step == 3 and rank == 1", "step in (1, 3) and rank == 1")
+    make, call = CASES["sequence-parallel"]
+    pipe = "lines = os.fdopen(os.pipe()[0])\n"  # gives each line once: no step runs again in place
+    write_script(tmp_path, text + pipe + case("sequence-parallel", make, call) + END)
+    began = time.monotonic()
+    got = watched_ranks(tmp_path, "--on-alarm", "skip", *warm_launcher(tmp_path), "train.py")
+    assert got.code == 0 and time.monotonic() - began < 100, got.text()  # a second run has 120 s at least
+    alarm = next(a for a in got.alarms if (a["rank"], a["step"]) == (1, 3))
+    assert (alarm["rerun_by"], alarm["rerun_verified"]) == ("restart", True), alarm["rerun_text"]
 
 
 # Each rank knows two groups that only overlap, of its row and of its column: all four are asked.

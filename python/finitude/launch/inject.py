@@ -110,6 +110,9 @@ class Injection:
     def begins(self, optimizer: Optimizer, bad: Sink | None) -> Verdict:
         """What a step begins with that is not finite is what the capsule put there, or is put in place later."""
 
+    def left_out(self, optimizer: Optimizer) -> list[Any] | None:
+        """A step that the first run skipped: that is seen at its values."""
+
     def on_window(self, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
         """dropped: losses that the program looked at and gave to no backward."""
         if not self.step.is_of_capsule(optimizer) or self.step.waits:

@@ -252,6 +252,7 @@ class Restart:
         directory = session.report.run_directory()
         if directory is None or alarm["harmless"] and os.path.exists(os.path.join(directory, restart_ranks.ORDER)):
             return False
+        order["listed"] = len(session.report.alarms)
         if session.capsules.wanted() and "advisory" not in alarm and (folder := session.capsules.folder_for(alarm)):
             order = {**order, "alarm": safe(alarm), "capsule": os.path.abspath(folder), "capsule_in_report": folder}
         with open(os.path.join(directory, restart_ranks.ORDER), "w", encoding="utf-8") as f:

@@ -86,21 +86,21 @@ def _result(read):
     return read
 
 
+def _listed(document: Any, order: Any) -> Any:
+    """The alarm of that order in the report of a rank. Ranks that step together report equally many."""
+    alarms, number = document["alarms"], order.get("listed")
+    found = alarms[min(number, len(alarms) - 1)] if alarms and _is_count(number) else None
+    return found if found and found["step"] == order["step"] else None
+
+
 class _Wanted:
     """An alarm that a second run is to explain, and the files of its order and result."""
 
     def __init__(self, member, order, directory):
         self.member, self.order = member, order
-        self.alarm: Any = next(
-            (
-                a
-                for a in reversed(member.document["alarms"])
-                if a["step"] == order["step"]
-                and a["rerun"] == "not-run"
-                and not any(b.get("file") for b in a["births"])
-            ),
-            None,
-        )
+        alarm = _listed(member.document, order)
+        is_open = alarm and alarm["rerun"] == "not-run" and not any(b.get("file") for b in alarm["births"])
+        self.alarm: Any = alarm if is_open else None
         self.path = os.path.join(directory, f"rank-{member.rank}.json")
         self.result = order["result"] = os.path.join(directory, f"rank-{member.rank}.result.json")
 
@@ -145,8 +145,9 @@ class _Wanted:
 
 
 class _Witness:
-    """A rank that held finite values in a step in which another one received what was not finite. As it all runs again,
-    it is looked at what this rank gave others; what it gave that was not finite becomes its alarm."""
+    """A rank of which nothing is to be explained, in a step in which another one received what was not finite. As it
+    all runs again, it is looked at what this rank holds, and where that is finite, what it gave others: what it gave
+    that was not finite becomes its alarm."""
 
     def __init__(self, member, other, directory):
         self.member, self._other = member, other
@@ -167,12 +168,17 @@ class _Witness:
         births = found["findings"].get("births")
         if not births or not isinstance(births[0], dict) or births[0].get("phase") == "communication":
             return False
-        alarm = {
+        document = self.member.document
+        own = _listed(document, self.order)
+        given = {
             **{key: self._other.alarm[key] for key in _OF_THE_STEP if key in self._other.alarm},
             "rank": self.member.rank,
             "sink": {"kind": "gradient", "name": "what another rank was given"},
             "text": "what this rank gave another one is not finite",
             "capsule": None,
+        }
+        alarm = {
+            **(own if own and own["cause"]["class"] != "other-rank" else given),
             **{key: found["findings"][key] for key in ("births", "cause", "fix", "path")},
             "rerun": found["rerun"],
             "rerun_by": "restart",
@@ -181,8 +187,7 @@ class _Witness:
         }
         if not _is_alarm(alarm):
             return False
-        document = self.member.document
-        document["alarms"] = [a for a in document["alarms"] if a["step"] != found["step"]] + [alarm]
+        document["alarms"] = [a for a in document["alarms"] if a is not own] + [alarm]
         document.update(outcome="alarm", reason=alarm["text"])
         _save(self.member)
         return True
@@ -237,6 +242,11 @@ def _witnesses(members, wanted, directory):
     return [_Witness(m, other, directory) for m in members if m.rank is not None and m.document and m.rank not in have]
 
 
+def _moment(one):
+    """The same on all ranks that are in one alarm; steps of several optimizers may have one number."""
+    return one.order["step"], len(one.order.get("decided", ()))
+
+
 def _worth_it(wanted, settings, seconds):
     """Of those alarms, the ones for which the program is run again: those that ended it, and what other ranks saw at
     the same step, which may be where it came from; else the last that it continued from, where its step was harmless or
@@ -247,12 +257,12 @@ def _worth_it(wanted, settings, seconds):
         if not one.alarm.get("harmless") and (settings.on_alarm == "stop" or "stopped" in str(one.alarm.get("action")))
     ]
     if ended:
-        at = {one.order["step"] for one in ended}
-        return [one for one in wanted if one in ended or one.order["step"] in at]
+        at = {_moment(one) for one in ended}
+        return [one for one in wanted if one in ended or _moment(one) in at]
     steps = max((one.member.document["watched"].get("steps", 0) for one in wanted), default=0)
-    last = max((one.order["step"] for one in wanted), default=0)
-    is_short = seconds * (last + 1) / max(1, steps) <= LONGEST
-    return [one for one in wanted if is_short and one.order["step"] == last]
+    last = max((_moment(one) for one in wanted), default=(0, 0))
+    is_short = seconds * (last[0] + 1) / max(1, steps) <= LONGEST
+    return [one for one in wanted if is_short and _moment(one) == last]
 
 
 def explain(

@@ -33,12 +33,12 @@ def _way(order):
     return f"run again from {order.get('resumed') or 'its start'} {where}{eagerly}{guarded}"
 
 
-def of_given_away(order: Order, is_bad: bool) -> Outcome:
-    """Of a rank whose own loss and gradients were finite, while another one received a value that was not."""
+def of_given_away(order: Order, is_bad: bool, is_finite: bool) -> Outcome:
+    """Of a rank of which nothing was to be explained, while another one received a value that was not finite.
+    is_finite: its own loss and gradients."""
     gave = "it gave other ranks values that are not finite" if is_bad else "it gave other ranks finite values only"
-    return Outcome(
-        "persistent" if is_bad else "transient", f"{_way(order)}; what this rank holds is finite, and {gave}"
-    )
+    what = f"what this rank holds is finite, and {gave}" if is_finite else "what this rank holds is not finite"
+    return Outcome("persistent" if is_bad else "transient", f"{_way(order)}; {what}")
 
 
 def of_other_memory(order: Order) -> Outcome:

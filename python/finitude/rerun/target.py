@@ -202,17 +202,16 @@ class Target:
                 )  # what it would fail at later is another matter
         if bad is None:
             return None
-        return (
-            self.finish(optimizer, [bad]) if self._is_mine(optimizer) else self._left_out_before(optimizer) is not None
-        )
+        return self.finish(optimizer, [bad]) if self._is_mine(optimizer) else self.left_out(optimizer) is not None
 
-    def _left_out_before(self, optimizer):
-        """What became of that window in the first run, if it was bad and skipped: it is so again, or another program
-        would follow."""
+    def left_out(self, optimizer: Optimizer) -> list[Any] | None:
+        """What became of that window in the first run, if it was bad, here or on another rank, and skipped: it is so
+        again, or another program would follow."""
         if self.order.get("resumed"):
             return None
         window = _native.window(optimizer)
-        return next((d for d in self.order.get("decided", ()) if d[:2] == [window["ordinal"], window["step"]]), None)
+        at = [window["ordinal"], window["step"], self.session.scaling.skipped[window["ordinal"]]]
+        return next((d for d in self.order.get("decided", ()) if [*d[:2], *d[3:]] == at), None)
 
     def _arm_behind(self, step):
         """The step to be recorded follows one that is skipped, so that no step is applied before it."""
@@ -227,7 +226,7 @@ class Target:
 
     def on_window(self, optimizer: Optimizer, dropped: Sequence[Any]) -> bool | None:
         session = self.session
-        if (step := self._left_out_before(optimizer)) is not None:
+        if (step := self.left_out(optimizer)) is not None:
             _native.consume_losses(optimizer)
             if step[2]:
                 session.holds.release()
@@ -248,11 +247,8 @@ class Target:
                 self.finish(optimizer, [])
             return None
         window = _native.window(optimizer)
-        earlier = (
-            nonfinite_state.sinks(optimizer, session.allowed.tensors)
-            if self.order["first"] < self.order["step"] or self.order.get("damaged")
-            else []
-        )
+        looks_back = self.order["first"] < self.order["step"] or self.order.get("damaged")
+        earlier = nonfinite_state.sinks(optimizer, session.allowed.tensors) if looks_back else []
         sinks = earlier or sinks_of.of_optimizer(optimizer)
         # A loss that the script has dropped is settled by what follows, as it was in the first run.
         if not sinks and not any(loss["bad"] for loss in window["losses"]) and self._is_looked_at(window["step"]):
@@ -260,9 +256,11 @@ class Target:
         self.finish(optimizer, sinks)
 
     def _look_at_given(self, optimizer: Optimizer | None) -> NoReturn:
-        """Another rank received what was not finite: did this one give it?"""
-        found = self.session.analysis.findings(optimizer, [], given_away=True)
-        self._write(second_outcome.of_given_away(self.order, bool(found["births"])), found, has_capsule=False)
+        """Another rank received what was not finite: did this one give it, or make one for itself?"""
+        sinks = sinks_of.of_optimizer(optimizer) if optimizer is not None else []
+        found = self.session.analysis.findings(optimizer, sinks, given_away=not sinks)
+        outcome = second_outcome.of_given_away(self.order, bool(found["births"]), not sinks)
+        self._write(outcome, found, has_capsule=False)
 
     def _is_looked_at(self, step: int) -> bool:
         """Did the script look at a bad loss of this step and not give it to backward?"""
@@ -288,7 +286,7 @@ class Target:
             self.finish(optimizer, sinks, written_at=step)
 
     def on_searched_well(self, optimizer: Optimizer, window: Window, before: Any) -> None:
-        """A step that searched along a line came to something finite."""
+        """A search along a line came to something finite."""
 
     def on_scaler_skip(self, optimizer: Optimizer, beyond: bool) -> None:
         """A GradScaler left a step out, `beyond` what it may. Of several in a row each is a window of its own."""

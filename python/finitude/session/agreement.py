@@ -8,7 +8,10 @@ the same ones, and nothing is exchanged, unless a GradScaler steps.
 Each step is exchanged once, in whichever of these comes first: its alarm (say), the end of its verdict (settle), or
 the end of the gate's hook (before_step). A rank that raises says so too: the others do not wait for it. The step of a
 GradScaler is exchanged before the scaler looks at gradients, which may be a collective operation: about the unscaled
-loss only. A step with a closure is exchanged when its closure has returned."""
+loss only. A step with a closure is exchanged when its closure has returned.
+
+Where the program is run again from its start, nothing is exchanged: each rank leaves out the steps that all left out,
+whatever it holds itself."""
 
 from __future__ import annotations
 
@@ -74,14 +77,13 @@ class Agreement:
         allowed: Allowed,
         scaling: Scaling,
         act: Callable[..., Verdict],
-        explains: bool,
     ):
-        """act: carries the policy out (Decision.act). explains: this process explains a step of another one."""
+        """act: carries the policy out (Decision.act)."""
         self._context, self._ballot, self._allowed, self._scaling, self._act = context, ballot, allowed, scaling, act
         config = context.config
         # For the whole run, whatever `finitude ctl` changes: ranks read that at alarms only, so that one would begin to
         # ask in an alarm of its own while the others take the step. What they do about it is session/control.py's.
-        self._is_on = not explains and config.level == "gate" and config.on_alarm in ("skip", "rollback")
+        self._is_on = context.target is None and config.level == "gate" and config.on_alarm in ("skip", "rollback")
         self._known: dict[int, step_ranks.Stepping] = {}  # by the optimizer's number, from its first step on
         self._groups: dict[tuple[int, ...], side_group.SideGroup] = {}
         self.owed: Optimizer | None = None  # about whose step nothing has been said yet
@@ -93,9 +95,7 @@ class Agreement:
 
     def wants(self, optimizer: Optimizer) -> bool:
         """May steps of this optimizer be asked about? Called where it is made, and again at its first step."""
-        if not self._is_on:
-            return False
-        return step_ranks.may_step_together(optimizer)
+        return self._context.target is not None or self._is_on and step_ranks.may_step_together(optimizer)
 
     def begin_step(self, optimizer: Optimizer, has_closure: bool) -> None:
         if self._left_out is optimizer:
@@ -105,6 +105,10 @@ class Agreement:
 
     def begin(self, optimizer: Optimizer, is_scaled: bool = False) -> bool:
         """Are the ranks to be asked about the step whose window is open? From now on it is owed."""
+        if (target := self._context.target) is not None:
+            is_left_out = _native.is_registered(optimizer) and target.left_out(optimizer) is not None
+            self.owed = optimizer if is_left_out else None
+            return is_left_out
         if not self._is_on or native_callbacks.runs_again() or not _native.is_registered(optimizer):
             return False
         if _native.backward_under_way() or self._allowed.is_any:
@@ -150,7 +154,7 @@ class Agreement:
     def end_step(self) -> None:
         """The gate's hook has returned or raised."""
         self._leave_forced()
-        if self.owed is not None and self._exchange(BAD if self._raised() else FINE) and self._is_on:
+        if self.owed is not None and self._is_on and self._exchange(BAD if self._raised() else FINE) and self._is_on:
             self._give_up("a step that is bad on another rank was applied by this one")
         self.owed = None
 
@@ -169,6 +173,9 @@ class Agreement:
         if self._left_out is optimizer:
             self.owed = None
             return True
+        if (target := self._context.target) is not None and self.owed is optimizer:
+            self.owed = None
+            return target.on_window(optimizer, ())
         verdict = judge(optimizer)
         if self.owed is not optimizer:
             return verdict

@@ -206,9 +206,7 @@ class Parts:
         self.dumps = step_dumps.StepDumps(config, self.report, self.control, self.part, explains)
         self.watched_tensors = watched_tensors.WatchedTensors(self.report, self.units)
         self.decision = decision.Decision(self)
-        self.agreement = agreement.Agreement(
-            self.context, self.ballot, self.allowed, self.scaling, self.decision.act, explains
-        )
+        self.agreement = agreement.Agreement(self.context, self.ballot, self.allowed, self.scaling, self.decision.act)
         self.windows = windows.Windows(self)
         self.dropping = script_handled.Dropping(self)
         self.deferred = deferred_verdict.Deferred(self)

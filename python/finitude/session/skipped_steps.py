@@ -22,11 +22,12 @@ class SkippedSteps:
     def __init__(self, guard: Callable[..., Any], draws: Draws, holds: Holds, scaling: Scaling):
         """guard: around each part (Failures.part)."""
         self._guard, self._draws, self._holds, self._scaling = guard, draws, holds, scaling
-        self.decided: list[list[Any]] = []  # [optimizer's number, step, what was raised or ""]
+        self.decided: list[list[Any]] = []  # [optimizer's number, step, what was raised or "", windows
+        # that a GradScaler had skipped by then]
 
     def note(self, ordinal: int, step: int, raised: str = "") -> None:
         """A step of that optimizer is skipped. raised: what the program was given for it."""
-        self.decided.append([ordinal, step, raised])
+        self.decided.append([ordinal, step, raised, self._scaling.skipped[ordinal]])
 
     def continue_without(self, optimizer: Optimizer, step: int) -> bool:
         """Everything continues as if the loop had said `continue` right after the batch of that step was fetched (see
