@@ -111,9 +111,9 @@ auto order_of(const json& alarm) {
 // Where a rank made the bad value.
 std::string made_at(const json& alarm) {
   const json& birth = alarm["births"][0];
-  const std::string file = text(birth, "file"), op = text(birth, "op");
+  const std::string file = text(birth, "file"), op = text(birth, "op"), phase = text(birth, "phase");
   const std::uint64_t line = count(birth, "line");
-  if (file.empty() || line == 0 || (op.empty() && text(birth, "phase") != "data"))
+  if (file.empty() || line == 0 || (op.empty() && phase != "data" && phase != "backward"))
     return ", whose " + text(alarm["sink"], "name") + " was not finite at this step";
   return ", where " + (op.empty() ? "it was made" : op + " made it") + " at " + file.substr(file.rfind('/') + 1) + ":" +
          std::to_string(line);

@@ -55,14 +55,17 @@ def weights(text):
     "kind", [pytest.param(k, marks=pytest.mark.thorough) if k == "tensor parallel" else k for k in KINDS]
 )
 def test_all_ranks_skip_what_one_sees(tmp_path, kind):
-    """The weights are, bit for bit, those of a run in which no rank took that step."""
-    write(tmp_path, kind)
+    """The weights are, bit for bit, those of a run in which no rank took that step; it runs again on all ranks."""
+    lines = write(tmp_path, kind).read_text().splitlines()
+    line = 1 + next(i for i, text in enumerate(lines) if "view(-1)[0]" in text)
     got = watched_ranks(tmp_path, "--on-alarm", "skip", *warm_launcher(tmp_path), "train.py", "spoil")
     expected = plain_ranks(tmp_path, "train.py", "leave")
     assert got.code == 0 and weights(got.out) == weights(expected.out) and len(weights(got.out)) == 2, got.text()
     assert sorted((a["rank"], a["step"]) for a in got.alarms) == [(0, 5), (1, 5)], got.text()
     other = next(a for a in got.alarms if a["rank"] == 0)
     assert other["cause"]["class"] == "other-rank" and "rank 1" in other["text"], other
+    assert [(a["rerun_by"], a["rerun_verified"]) for a in got.alarms] == [("rewind", True)] * 2, got.text()
+    assert other["cause"]["text"].endswith(f"train.py:{line}") and not other["births"], other["cause"]
     assert got.watched["steps"] == 8 and not got.watched.get("failures"), got.text()
 
 

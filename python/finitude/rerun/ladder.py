@@ -15,4 +15,5 @@ RESTART = restart.WAY  # the program is started again in a second process
 ALL = (TRACE, TAPE, CALL, REWIND, RESTART)
 GUARDED = (RESTART,)  # with --guard-memory: the program's own process gets no guard zones
 IN_PLACE = (TRACE, TAPE, CALL, REWIND)
+TOGETHER = (CALL, REWIND)  # for a rank that holds finite values, while another one looks for its birth
 AFTERWARDS = (TRACE, TAPE, RESTART)  # for a step that the program has left behind

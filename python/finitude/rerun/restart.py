@@ -90,6 +90,8 @@ class Restart:
         then: Any = None,
     ) -> Outcome | Refused:
         """The same, without the reason in the alarm where it does not serve."""
+        if alarm["cause"]["class"] == "other-rank":
+            return Refused()  # what this rank holds is finite
         session = self._session
         start = session.start
         if is_one_more := then is None and session.second_runs.in_place_only():

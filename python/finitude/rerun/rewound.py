@@ -47,6 +47,7 @@ class Rewound:
         is_back = pending["optimizer"] is optimizer
         why = _native.rewind_end(is_back)
         same = _is_same(incident.fingerprint(optimizer), pending["expected"], pending["way"] == "jump")
+        follows = alarm["cause"]["class"] == "other-rank"  # what this rank holds is finite
         sinks = sinks_of.of_optimizer(optimizer)
         failed_again = bool(sinks) or any(loss["bad"] for loss in _native.window(optimizer)["losses"])
         if not is_back:
@@ -83,7 +84,7 @@ class Rewound:
             why = parted
         found: Findings = {}
         if why is None and (same or failed_again):
-            found = session.analysis.findings(optimizer, sinks, in_place=in_place, bound=bound)
+            found = session.analysis.findings(optimizer, sinks, in_place=in_place, bound=bound, given_away=follows)
             why = carried_state.why(found.get("carried"))
         memory: Findings | None = None
         if why == OTHER_BITS and pending["vote"] is None:
@@ -143,7 +144,10 @@ class Rewound:
         for p, grad in pending["grads"]:
             if id(p) not in own:  # of a step that was taken again
                 p.grad = grad
-        incident.apply(alarm, found)
+        if follows:
+            _note_given(alarm, found)
+        else:
+            incident.apply(alarm, found)
         if brought:
             session.recent.follow(alarm, earlier)
         trace_continues(session.config)
@@ -226,6 +230,13 @@ class Rewound:
             why = pending["vote"].parted or why
         incident.note_failed_way(pending["alarm"], f"{pending['way']}: {why}" + written_twice(twice))
         return pending
+
+
+def _note_given(alarm, found):
+    """What a rank that holds finite values gave another one was not finite: that is what its alarm is about."""
+    if found.get("births") and found["births"][0]["phase"] != "communication":
+        alarm["sink"] = {"kind": "gradient", "name": "what another rank was given"}
+        incident.apply(alarm, found)
 
 
 def _longer_way(optimizer, pending):

@@ -21,6 +21,7 @@ import sys
 
 from .. import _native
 from ..program import optimizer_members, ranks, side_group, step_ranks
+from ..rerun import ladder
 from . import native_callbacks
 
 TYPE_CHECKING = False
@@ -182,18 +183,19 @@ class Agreement:
         heard = self._exchange(FINE if verdict is None else BAD)
         return self._follow(optimizer, heard) if heard and verdict is None else verdict
 
-    def say(self, optimizer: Optimizer, alarm: Alarm) -> None:
-        """This rank is in an alarm about the open window of that optimizer."""
-        if self.owed is not optimizer:
-            return
-        heard = self._exchange(HARMLESS if alarm["harmless"] else BAD, alarm)
-        if heard:
-            alarm["harmless"] = heard >> _RANK_BITS == HARMLESS
-            self._note_all(alarm)
+    def say(self, optimizer: Optimizer, alarm: Alarm) -> bool:
+        """This rank is in an alarm about the open window of that optimizer. True: so are all ranks of the run now."""
+        heard = self.owed is optimizer and self._exchange(HARMLESS if alarm["harmless"] else BAD, alarm)
+        if not heard:
+            return False
+        alarm["harmless"] = heard >> _RANK_BITS == HARMLESS
+        return self._note_all(alarm)
 
     def _note_all(self, alarm):
-        if len(self._asked_ranks) == ranks.world()[1]:
+        are_all = len(self._asked_ranks) == ranks.world()[1]
+        if are_all:
             self._ballot.note_all(alarm)
+        return are_all
 
     def _exchange(self, code, alarm=None):
         """The most of what all say, 0: nothing bad, or it could not be found out."""
@@ -232,9 +234,6 @@ class Agreement:
             "experiments": [],
         }
         self._note_all(alarm)
-        vote = self._context.part(self._ballot.vote_on, optimizer, alarm)
-        if vote:
-            # Guarded: this rank follows the others even where it cannot say so.
-            self._context.part(vote.cast, "what it holds is finite, so that it runs nothing again")
         _native.consume_losses(optimizer)
-        return self._act(optimizer, alarm, [], rerun_wanted=False)
+        # A GradScaler looks at the gradients before the step comes that would end a second run.
+        return self._act(optimizer, alarm, [], ways=() if optimizer is self._scaled else ladder.TOGETHER)

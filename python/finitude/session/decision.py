@@ -12,7 +12,7 @@ from ..errors import NonFiniteError
 from ..program import batch_source, ranks, step_wrapper
 from ..report import growth, incident, one_line
 from ..rerun import ladder, rank_vote, traced
-from ..rerun.way import BadStep, climb
+from ..rerun.way import BadStep, Way, climb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ class Decision:
         undone: bool = False,
         rerun_wanted: bool = True,
         loss: Tensor | None = None,
+        ways: Sequence[Way] = ladder.ALL,
     ) -> Verdict:
         """Explains the alarm and carries out the policy. True: veto. "again": the window runs a second time. None:
         apply.
 
         where the bad value is (base/records.py). undone: what the step wrote has been put back. loss: the bad one that
-        a search began with."""
+        a search began with. ways: to explain it; none: it is not run again."""
         session = self._session
         session.acting.begin(alarm, where == "written", undone)
-        if session.agreement.owed is not None:
-            session.part(session.agreement.say, optimizer, alarm)
+        others_vote = session.agreement.owed is not None and session.part(session.agreement.say, optimizer, alarm)
         # With several ranks each asks, also one without the file: another one may have it already.
         is_asked = session.report.directory and os.path.exists(os.path.join(session.report.directory, control.NAME))
         if is_asked or session.part(ranks.several):
@@ -59,14 +59,18 @@ class Decision:
         session.part(session.report.begin, alarm)
         session.part(session.recent.note_bad, alarm, sinks)
         is_traced = session.config.on_alarm != "raise" and traced.is_possible(session.config.level, where)
-        may_vote = rerun_wanted and where == "window" and session.config.level == "gate" and session.part(ranks.several)
+        may_run = rerun_wanted and where == "window" and bool(ways)
+        may_vote = (may_run or others_vote) and session.config.level == "gate" and session.part(ranks.several)
         vote = session.part(session.ballot.vote_on, optimizer, alarm) if may_vote else None
+        if vote and not may_run:
+            session.part(vote.cast, "it cannot run this step again in place")
+            vote = None
         kind = "gradient" if vote else alarm["sink"]["kind"]  # ranks in one alarm count alike
-        if rerun_wanted and session.part(session.recent.runs_again, alarm, kind, where, is_traced, vote):
+        if rerun_wanted and ways and session.part(session.recent.runs_again, alarm, kind, where, is_traced, vote):
             found_at = alarm["step"]
             step = BadStep(session, optimizer, alarm, sinks, where, undone, loss, vote)
             is_guarded = bool(session.config.guard_memory) and session.restart.is_possible()
-            outcome = session.part(climb, ladder.GUARDED if is_guarded else ladder.ALL, step, session.part)
+            outcome = session.part(climb, ladder.GUARDED if is_guarded else ways, step, session.part)
             if outcome is not None and outcome.runs_again:
                 return "again"  # second_run_ended continues from here
             if where == "start":
