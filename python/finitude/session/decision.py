@@ -11,7 +11,7 @@ from ..base import control
 from ..errors import NonFiniteError
 from ..program import batch_source, ranks, step_wrapper
 from ..report import growth, incident, one_line
-from ..rerun import ladder, rank_vote, traced
+from ..rerun import ladder, rank_births, rank_vote, traced
 from ..rerun.way import BadStep, Way, climb
 
 TYPE_CHECKING = False
@@ -73,6 +73,8 @@ class Decision:
             outcome = session.part(climb, ladder.GUARDED if is_guarded else ways, step, session.part)
             if outcome is not None and outcome.runs_again:
                 return "again"  # second_run_ended continues from here
+            if vote:
+                session.part(rank_births.share, vote, alarm)
             if where == "start":
                 incident.as_loaded_state(alarm)
                 session.unwritten.asked(alarm)
@@ -92,6 +94,8 @@ class Decision:
         _native.consume_losses(optimizer)
         if verdict == "again":
             return verdict
+        if alarm["vote"]:
+            session.part(rank_births.share, alarm["vote"], alarm["alarm"])
         if "advisory" in alarm["alarm"]:
             session.dropping.end(alarm["alarm"], verdict, alarm["optimizer"])
             return None if alarm["optimizer"] is optimizer else session.windows.judge(optimizer)
