@@ -7,6 +7,8 @@ import types
 import pytest
 import torch  # noqa: F401  its libraries
 
+from finitude.launch import supervise
+from finitude.report import merge
 from finitude.rerun import restart_ranks, second_outcome
 from helpers import LIMIT, write_script
 from process_support import cold, launched, launcher, plain_ranks
@@ -231,6 +233,22 @@ def test_what_a_rank_held_that_had_no_order(tmp_path, monkeypatch, holds_nan):
     kept, mine = member.document["alarms"]
     assert kept is first and mine["rerun_by"] == "restart" and mine["cause"]["class"] == "log-of-zero", mine
     assert mine["sink"]["name"] == ("b" if holds_nan else "what another rank was given"), mine
+
+
+def test_a_run_with_ranks_elsewhere_names_the_command(tmp_path, capfd):
+    """The user's own, with its launcher and the launcher's options."""
+    run = supervise.Run.__new__(supervise.Run)
+    run.command = ["python", "-m", "finitude", "run", "--on-alarm", "skip", "torchrun", "--nnodes", "2", "t.py", "a b"]
+    alarm = {"step": 3, "births": [], "rerun": "not-run", "rerun_text": "rewind: no", "harmless": False}
+    member = merge.Member(str(tmp_path / "rank-0"), {"alarms": [alarm], "watched": {"ranks": 2, "steps": 4}})
+    (tmp_path / "rank-0").mkdir()
+    (tmp_path / "rank-0" / restart_ranks.ORDER).write_text(json.dumps({"step": 3, "listed": 0}))
+    settings = types.SimpleNamespace(on_alarm="stop")
+    assert not restart_ranks.explain([member], ["torchrun"], {}, settings, 1.0, str(tmp_path), run._traced())
+    line = capfd.readouterr().err
+    assert line.endswith("finitude run --level trace --on-alarm skip torchrun --nnodes 2 t.py 'a b'\n"), line
+    assert alarm["rerun_text"].startswith("rewind: no; the run has ranks on other machines"), alarm
+    assert "ranks on other machines" in (tmp_path / "rank-0" / "report.json").read_text()
 
 
 # At the first step there is no earlier one to go back to: all ranks are started again after the end.

@@ -8,6 +8,7 @@ import datetime
 import os
 import random
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -136,11 +137,14 @@ class Run:
         document = self.document(members)
         text, places = self._write(members, document)
         nobody_waits = code in (-signal.SIGINT, -signal.SIGTERM) or not document["alarms"]
-        if not nobody_waits and restart_ranks.explain(
-            members, self.argv, self.environment, self.settings, time.monotonic() - self.began
-        ):
+        if not nobody_waits:
+            seconds = time.monotonic() - self.began
+            is_explained = restart_ranks.explain(
+                members, self.argv, self.environment, self.settings, seconds, again=self._traced()
+            )
             document = self.document(members)
-            pages.print_explained(document)
+            if is_explained:
+                pages.print_explained(document)
             text, places = self._write(members, document)
         self._say_steps(members)
         page = self._html(members, text)
@@ -149,6 +153,11 @@ class Run:
         if not os.environ.get(family.INJECT) and not (self.settings.quiet and is_well):
             shown = [working_folder.relative(path) if path else "" for path in (places[0] if places else "", page)]
             say.say(merge.closing_line(document, *shown) + "\n")
+
+    def _traced(self) -> str:
+        """The user's own command line, launcher and all, with each step recorded as it runs."""
+        words = secrets.masked_words(self.command)[4:]  # after PYTHON -m finitude run
+        return shlex.join(["finitude", "run", "--level", "trace", *words])
 
     def _say_steps(self, members: list[Member]) -> None:
         """One manifest of each bad step, and what may be done with the capsules of its ranks. A failure costs that

@@ -36,7 +36,7 @@ TOGETHER = (
     "trace every step is recorded"
 )
 ELSEWHERE = (
-    "the run has ranks on other machines, which this one cannot start again; with --level trace every step is recorded"
+    "the run has ranks on other machines, which this one cannot start again; run with --level trace, it records every step"
 )
 LONGEST = 300  # seconds: where the first run took longer up to a step that did not end it, it is not run again for that
 FILL = 0x3C  # of freed memory, where a second run asks for that; what is handed out holds its complement
@@ -272,9 +272,11 @@ def explain(
     settings: Config,
     seconds: float,
     cwd: str | None = None,
+    again: str = "",
 ) -> bool:
     """Runs the whole program again for the alarms that ended it or are still to be explained, and puts what was found
-    into the members' reports. seconds: how long the first run took. True if an alarm was explained."""
+    into the members' reports. seconds: how long the first run took. again: the user's command that watches it with
+    --level trace, or "". True if an alarm was explained."""
     if settings.on_alarm in ("raise", "warn"):
         return False
     cwd = cwd or os.getcwd()
@@ -286,7 +288,9 @@ def explain(
         size = max(m.document["watched"].get("ranks", 1) for m in members if m.document)
         if len({m.rank for m in members if m.rank is not None}) < size:
             for one in wanted:
-                one.alarm["rerun_text"] = ELSEWHERE
+                one.alarm["rerun_text"] = "; ".join(t for t in (one.alarm["rerun_text"], ELSEWHERE) if t)
+                _save(one.member)
+            say(f"finitude: {ELSEWHERE}" + (f". On each machine: {again}\n" if again else "\n"))
             return False
         witnesses = _witnesses(members, wanted, directory)
         if len(wanted) + len(witnesses) < size and any(one.order.get("decided") for one in wanted):
