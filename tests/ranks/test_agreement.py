@@ -65,6 +65,8 @@ def test_all_ranks_skip_what_one_sees(tmp_path, kind):
     other = next(a for a in got.alarms if a["rank"] == 0)
     assert other["cause"]["class"] == "other-rank" and "rank 1" in other["text"], other
     assert [(a["rerun_by"], a["rerun_verified"]) for a in got.alarms] == [("rewind", True)] * 2, got.text()
+    own = next(a for a in got.alarms if a["rank"] == 1)["text"]
+    assert own.endswith(" is not finite, in [4:8, 0:4] of 8 x 4" if kind == "fsdp2" else " is not finite"), own
     assert other["cause"]["text"].endswith(f"train.py:{line}") and not other["births"], other["cause"]
     assert got.watched["steps"] == 8 and not got.watched.get("failures"), got.text()
 

@@ -46,6 +46,15 @@ def copied(tensor: Tensor) -> Tensor:
     return DTensor.from_local(local, of.device_mesh, of.placements, run_check=False, shape=of.shape, stride=of.stride())
 
 
+def part_text(tensor: Tensor) -> str:
+    """ ", in [4:8, 0:4] of 8 x 4": the part of a DTensor that this rank holds; "" where that is all of it."""
+    found, local = place(tensor), local_part(tensor).shape
+    if "begins" not in found or list(local) == found["full_shape"]:
+        return ""
+    spans = ", ".join(f"{begin}:{begin + size}" for begin, size in zip(found["begins"], local))
+    return f", in [{spans}] of {' x '.join(map(str, found['full_shape']))}"
+
+
 def place(tensor: Tensor) -> dict[str, Any]:
     """`full_shape`, `begins` (indices of the first element of the part in the whole) and `is_partial` (the whole is a
     sum over ranks). Empty for a plain tensor, and where torch does not say."""

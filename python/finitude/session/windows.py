@@ -7,7 +7,7 @@ import math
 from .. import _native
 from ..alarms import script_handled
 from ..base.plain_json import number
-from ..program import batch_source, nonfinite_state, optimizer_members, sinks as sinks_of
+from ..program import batch_source, nonfinite_state, optimizer_members, sharding, sinks as sinks_of
 from ..program.tensor_stats import count_text
 from ..report import clipped_away, growth, incident
 from ..rerun import rewind
@@ -108,7 +108,8 @@ class Windows:
         value = (
             _native.loss_text(math.isnan(float(losses[0]["value"])), False) if losses else _native.gradient_text(name)
         )
-        alarm["text"] = value + (growth.with_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
+        part = session.part(sharding.part_text, sinks[0][2], otherwise="") if sinks and sinks[0][1] == name else ""
+        alarm["text"] = value + part + (growth.with_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
         _native.consume_losses(optimizer)
         if not losses and not window["on_device"] and session.recent.take_over(optimizer, alarm):
             return session.decision.conclude(optimizer, alarm)
