@@ -8,23 +8,28 @@ from helpers import run
 
 EXTENSION = r"""
 #include <atomic>
-#include <chrono>
 #include <thread>
 
 static std::thread worker;
+static std::atomic<bool> waited;
 
-// Scales `values` on another thread, which passes through values that mean nothing. wait() is due before they are read.
+// Scales `values` on another thread, which passes through values that mean nothing: as slow as it can be, it ends when
+// it is waited for. wait() is due before they are read.
 extern "C" void scale_begin(float* values, long count, float factor) {
   std::atomic<bool> begun{false};
+  waited = false;
   worker = std::thread([=, &begun] {
     for (long i = 0; i < count; ++i) values[i] *= 1e37f;
     begun = true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    while (!waited) std::this_thread::yield();
     for (long i = 0; i < count; ++i) values[i] *= factor / 1e37f;
   });
   while (!begun) std::this_thread::yield();
 }
-extern "C" void scale_wait() { if (worker.joinable()) worker.join(); }
+extern "C" void scale_wait() {
+  waited = true;
+  if (worker.joinable()) worker.join();
+}
 """
 
 PROGRAM = """
