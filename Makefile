@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test test-frameworks test-exports test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-dump bench-docs bench-peers gpu gpu-pack format lint house docs clean
+.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test test-frameworks test-exports test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-dump bench-compare bench-verify bench-silent bench-docs bench-peers gpu gpu-pack format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,18 @@ bench-capsule: ## What a capsule costs a program that trains on; writes docs/cap
 bench-dump: ## What a dumped step costs, and one of msprobe after `make bench-peers`; writes docs/dump.md (5 minutes, idle machine)
 	@tools/build.sh test
 	@$(PY) -m bench.dump $(ARGS)
+
+bench-compare: ## How often finitude diff of two dumps is right; writes docs/compare.md (1 minute)
+	@tools/build.sh test
+	@$(PY) -m bench.compare --write --seeds 2 $(ARGS)
+
+bench-verify: ## How many changed bits a verified step finds, and what it costs; writes docs/verify.md (idle machine)
+	@tools/build.sh test
+	@$(PY) -m bench.verify --flips 100 --healthy 4000 --seed 2 $(ARGS)
+
+bench-silent: ## Which silent faults finitude doctor finds; writes docs/silent-bugs.md
+	@tools/build.sh test
+	@$(PY) -m bench.silent --steps 20 --out docs/silent-bugs.md $(ARGS)
 
 bench-docs: ## Evidence in the docs: docs/selftest.md (200 injected values) and docs/causes.md (a case per cause); 15 minutes
 	@tools/build.sh test
