@@ -25,8 +25,10 @@ test-thorough: ## What make test leaves out for the time it takes: more values a
 	@tools/build.sh test
 	@FINITUDE_ALL_TRIES=1 $(PY) -m pytest -q -n auto --dist worksteal -m thorough tests zoo
 	@FINITUDE_ALL_TRIES=1 $(PY) -m pytest -q -n auto --dist worksteal tests/capsule/test_hostile_*.py \
-	  tests/gate/test_every_optimizer.py
+	  tests/capsule/test_capsule_checksum.py tests/gate/test_every_optimizer.py
 	@cmake --preset asan --log-level=WARNING && cmake --build --preset asan
+	@FINITUDE_ALL_TRIES=1 build/asan/finitude_core_test --gtest_brief=1 \
+	  --gtest_filter='SliceProperty.*:TraceJsonl.*:*TapeMutations.*:TapeNotes.*'
 	@for fuzz in build/asan/*_fuzz; do $$fuzz -seed=2 -runs=50000 -max_len=256 || exit 1; done
 
 test-page: ## The page of a report in chromium: axe-core, keyboard, print, hostile reports (needs node 20.19; installs chromium; not in CI)

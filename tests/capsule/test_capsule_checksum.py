@@ -11,6 +11,7 @@ import pytest
 import torch  # noqa: F401  its libraries
 
 import helpers
+import mutations
 from finitude import _native
 from finitude.base import checked_json
 from finitude.cli import main
@@ -54,7 +55,10 @@ def packed(folder, tmp_path):
 
 def test_every_reader_finds_a_flipped_bit(made, tmp_path):
     draw, data = random.Random(5), (made / "capsule.json").read_bytes()
-    bits = [*range(8 * (len(data) - 40), 8 * len(data)), *draw.sample(range(8 * len(data)), 400)]
+    bits = [
+        *range(8 * (len(data) - 40), 8 * len(data)),
+        *draw.sample(range(8 * len(data)), 400 if mutations.SHARE == 1 else 100),
+    ]
     bits += [8 * data.index(b"has_checksum") + i for i in range(96)]
     for bit in bits:
         copy = flipped(made, tmp_path, bit)

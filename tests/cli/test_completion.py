@@ -33,8 +33,9 @@ def needs(shell):
     return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("completion")
     (tmp_path / "train.py").write_text("")
     (tmp_path / "train.sh").write_text("")
     for shell in completion.SHELLS:

@@ -285,7 +285,7 @@ def test_watch_names_the_write_of_the_script_where_its_level_shows_it(tmp_path, 
     watch = f"import finitude; w = finitude.watch(net, opt, level={level!r})\n"
     source_text = RESTORED.replace("{fault}", fault).replace("i == 5", f"i == {begin}")
     write_script(tmp_path, TRAINING + source_text.replace("def restore", watch + "def restore"))
-    got = plain(tmp_path, "train.py", cold=True)
+    got = plain(tmp_path, "train.py")
     line = next((li for li in got.err.splitlines() if li.startswith("finitude.errors.NonFiniteError")), "")
     said = " ".join(got.err.split())
     assert got.code == 1 and f"step {begin}: " in line and "--level trace" not in said.replace("(--level trace)", "")
