@@ -8,26 +8,20 @@ step_total=14
 [ "$#" -eq 0 ] || step_total=5
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
 results=$root/build/results
-broken=()  # RESULT=TITLE of the steps that failed, where RESULT.xml, or RESULT.*.xml, hold their tests
+broken=$results/broken  # a line RESULT=TITLE for each step that failed; RESULT.xml, or RESULT.*.xml, hold its tests
 
 configure_and_build() {
   cmake --preset "$1" --log-level=WARNING && cmake --build --preset "$1"
 }
 
-# run_gtest NAME PROGRAM: its tests, in one process for each core, with their results kept as JUnit XML, NAME.PROGRAM.SHARD.xml. A
-# process for each test, as ctest has it, takes far longer under sanitizers. Each may take 15 minutes.
+# run_gtest NAME PROGRAM: its tests in parts, one for each core at a time, with their results kept as JUnit XML,
+# NAME.PROGRAM.PART.xml. There are more parts than cores: no core waits for the part that happens to hold the long
+# tests. A process for each test, as ctest has it, takes far longer under sanitizers. Each part may take 15 minutes.
 run_gtest() {
-  local name=$1.$(basename "$2") program=$2 count shard rc=0 shards=()
-  count=$(nproc)
-  for ((shard = 0; shard < count; ++shard)); do
-    (cd "$(dirname "$program")" && GTEST_TOTAL_SHARDS=$count GTEST_SHARD_INDEX=$shard timeout 900 "$program" --gtest_brief=1 \
-      --gtest_output="xml:$results/$name.$shard.xml") &
-    shards+=($!)
-  done
-  for shard in "${shards[@]}"; do
-    wait "$shard" || rc=$?
-  done
-  return "$rc"
+  local name=$1.$(basename "$2") parts=$((6 * $(nproc)))
+  (cd "$(dirname "$2")" && export GTEST_TOTAL_SHARDS=$parts && seq 0 "$((parts - 1))" |
+    xargs -P "$(nproc)" -I % bash -c '  # xargs would end with a part that is killed
+      GTEST_SHARD_INDEX=% timeout 900 "$0" --gtest_brief=1 --gtest_output="xml:$1.%.xml" || exit 1' "$2" "$results/$name")
 }
 
 # pytest NAME LABEL_EXPRESSION [DISTRIBUTION [PATH...]]: one process for each core and one more, since they wait for programs.
@@ -96,7 +90,7 @@ run_web() {
 attempt() {  # RESULT TITLE COMMAND...: a step whose failure is remembered
   local result=$1
   shift
-  step "$@" || broken+=("$result=$1")
+  step "$@" || printf "%s\n" "$result=$1" >>"$broken"
 }
 
 native_suite() {  # PRESET TITLE
@@ -104,7 +98,7 @@ native_suite() {  # PRESET TITLE
   if step "build $title" configure_and_build "$preset"; then
     attempt "$preset" "$title" run_native "$preset"
   else
-    broken+=("$preset=build $title")
+    printf "%s\n" "$preset=build $title" >>"$broken"
     step_number=$((step_number + 1))
   fi
 }
@@ -112,25 +106,51 @@ native_suite() {  # PRESET TITLE
 finish() {
   say
   say "make test: $((SECONDS - started)) s"
-  exec "$venv/bin/python" tools/count_tests.py "$results" "${broken[@]+"${broken[@]}"}"
+  local failed=()
+  [ ! -f "$broken" ] || mapfile -t failed <"$broken"
+  exec "$venv/bin/python" tools/count_tests.py "$results" "${failed[@]+"${failed[@]}"}"
+}
+
+# What needs neither a compiler nor what it makes.
+prepare_python() {
+  step "pip packages" install_pip test || return 1
+  attempt lint "format and lint" tools/format.sh --check
+  attempt docs "site of docs/" tools/docs.sh
 }
 
 started=$SECONDS
 rm -rf "$results"
 mkdir -p "$results"
-setup test || exit 1
 if [ "$#" -gt 0 ]; then
+  setup test || exit 1
   if step "extension" build_extension; then
     attempt pytest-subject "tests of $1" run_subject "$1"
   else
-    broken+=("pytest=extension")
+    printf "pytest=extension\n" >>"$broken"
   fi
   finish
 fi
-attempt lint "format and lint" tools/format.sh --check
-attempt docs "site of docs/" tools/docs.sh
+step "apt packages" install_apt test && step "Python environment" make_venv || exit 1
+# That keeps one core busy, and the C++ core needs nothing of it: so both are done at a time. In a process group of its
+# own, which an interrupt ends too.
+say
+say "in the background, to be shown when it is done: pip packages, format and lint, site of docs/"
+set -m
+prepare_python >"$root/build/prepare.log" 2>&1 </dev/null &
+set +m
+prepares=$!
+trap 'kill -- -"$prepares"; exit 130' INT TERM
+step_number=$((step_number + 3))
 native_suite asan "C++ core under ASan and UBSan"
 native_suite tsan "ring and event sink under TSan"
+wait "$prepares"
+prepared=$?
+trap - INT TERM
+cat "$root/build/prepare.log"
+if [ "$prepared" -ne 0 ]; then
+  printf "pip=pip packages\n" >>"$broken"
+  finish
+fi
 # On a fresh clone, as `make demo` builds it on a machine without the test packages: so each run of the tests shows that a
 # demo may come first.
 compgen -G "$root/build/cp3*/CMakeCache.txt" >/dev/null ||
@@ -138,9 +158,10 @@ compgen -G "$root/build/cp3*/CMakeCache.txt" >/dev/null ||
 if step "extension" build_extension; then
   attempt shipped "kernels, ring and C++ API as they ship" run_shipped
   attempt vitest "page of a report" run_web
-  attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow and not thorough" loadscope zoo
+  # One process: it runs two cases at a time.
+  attempt pytest-zoo "zoo" run_pytest zoo "zoo and not slow and not thorough" loadscope zoo -n1
   attempt pytest-python "Python tests" run_python
 else
-  broken+=("pytest=extension")
+  printf "pytest=extension\n" >>"$broken"
 fi
 finish

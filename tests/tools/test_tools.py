@@ -1,7 +1,9 @@
 """The scripts of tools/ that decide something: counting test results, the version table, stand-in libraries."""
 
 import ctypes
+import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -35,6 +37,21 @@ def test_every_failure_is_counted_once(tmp_path, capsys, files, failed_steps, la
         (tmp_path / f"{name}.xml").write_text(text)
     assert count_tests.main(tmp_path, failed_steps) == code
     assert capsys.readouterr().out.splitlines()[-1] == last_line
+
+
+def test_a_killed_part_of_a_test_program_does_not_keep_the_others_from_running(tmp_path):
+    function = re.search(r"^run_gtest\(\) \{.*?^\}", (ROOT / "tools/test.sh").read_text(), re.M | re.S).group()
+    program = tmp_path / "program"
+    program.write_text(
+        '#!/bin/sh\n[ "$GTEST_SHARD_INDEX" != 1 ] || kill -9 $$\nxml=${2#--gtest_output=xml:}\n'
+        'echo "$GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS" >"$xml"\n'
+    )
+    program.chmod(0o755)
+    done = subprocess.run(["bash", "-c", f'results=$1\n{function}\nrun_gtest asan "$1/program"', "_", tmp_path])
+    found = sorted(path.read_text().split() for path in tmp_path.glob("asan.program.*.xml"))
+    count = int(found[0][2])
+    assert done.returncode != 0 and count > os.cpu_count() - 1
+    assert [int(one[0]) for one in found] == [n for n in sorted(range(count), key=str) if n != 1]
 
 
 def test_an_outcome_changes_its_cell_only(tmp_path, monkeypatch):
