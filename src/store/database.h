@@ -31,7 +31,7 @@ inline constexpr std::size_t kMostWaitingBytes = std::size_t{8} << 20;  // of id
 // Rows of micro-batches in the file; the oldest go, but for those of steps with an event, of which there are so many.
 inline constexpr std::size_t kMostBatches = 100'000, kMostBatchBytes = std::size_t{32} << 20, kMostEvents = 10'000;
 // A point covers at least this much. The number of steps of a parameter's point bounds the bytes per step.
-inline constexpr Interval kOfOptimizer{1, 0.05}, kOfParameter{32, 1.0}, kOfPart{128, 4.0};
+inline constexpr Interval kOfOptimizer{1, 0.05, 256}, kOfParameter{32, 1.0}, kOfPart{128, 4.0};
 
 // A tensor that the program named has rows as an optimizer has; their gradient_absmax is its largest magnitude.
 inline constexpr std::uint32_t kFirstTensor = 1u << 31, kMostTensors = 32;

@@ -44,7 +44,8 @@ bool Series::add(const Point& one, Point* whole) noexcept {
   bool is_whole = false;
   if (is_open_) {
     if (one.step <= open_.last_step) return false;
-    is_whole = one.step - open_.step >= interval_.steps && one.time - began_ >= interval_.seconds;
+    is_whole = open_.step < interval_.first_steps ||
+               (one.step - open_.step >= interval_.steps && one.time - began_ >= interval_.seconds);
     if (is_whole) *whole = open_;
   }
   if (is_whole || !is_open_) {
@@ -57,10 +58,7 @@ bool Series::add(const Point& one, Point* whole) noexcept {
   return is_whole;
 }
 
-void Series::coarsen() noexcept {
-  interval_.steps *= 2;
-  interval_.seconds *= 2;
-}
+void Series::coarsen() noexcept { interval_ = {2 * interval_.steps, 2 * interval_.seconds}; }
 
 std::vector<Point> merged_in_pairs(const std::vector<Point>& points) {
   std::vector<Point> merged;

@@ -23,10 +23,12 @@ struct Point {
   bool operator==(const Point&) const = default;
 };
 
-// How much a point covers at least.
+// How much a point covers at least. Each of the first steps has one of its own, until points are merged: a short run
+// has a curve too.
 struct Interval {
   std::uint64_t steps = 1;
   double seconds = 0;
+  std::uint64_t first_steps = 0;
 };
 
 // The point that is growing, and how coarse points have become. The points that are whole are kept by who takes them.

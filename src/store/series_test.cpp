@@ -49,7 +49,9 @@ RC_GTEST_PROP(StoreSeries, PointsSayWhatTheirStepsSay, ()) {
       rc::gen::element(0.0, -1.5, 2.0, 1e300, -1e-300, kNaN, std::numeric_limits<double>::infinity()));
   const auto most = *rc::gen::inRange<std::size_t>(3, 20);
   const auto steps = *rc::gen::inRange<std::uint64_t>(1, 5);
-  const std::vector<Point> points = down_sampled(values, most, {steps, 0.05}, *rc::gen::element(0.01, 0.04, 3.0));
+  const auto first = *rc::gen::inRange<std::uint64_t>(0, 30);
+  const std::vector<Point> points =
+      down_sampled(values, most, {steps, 0.05, first}, *rc::gen::element(0.01, 0.04, 3.0));
   RC_ASSERT(points.size() <= most);
   expect_of(values, points);
 }
@@ -73,6 +75,14 @@ TEST(StoreSeries, AStepThatComesTwiceIsLeftOut) {
   EXPECT_TRUE(series.add(6, 4, 2.0, &whole));
   EXPECT_EQ(whole.step, 5u);
   EXPECT_EQ(whole.max, 1.0);
+}
+
+TEST(StoreSeries, TheFirstStepsHaveAPointEach) {
+  const std::vector<double> values(100, 1.0);
+  const std::vector<Point> points = down_sampled(values, kMostPoints, {1, 0.05, 30}, 0.001);
+  ASSERT_EQ(points.size(), 32u);  // steps 0 to 29; 30 to 79; 80 to 99
+  EXPECT_EQ(points[29].last_step, 29u);
+  EXPECT_EQ(points[30].last_step, 79u);
 }
 
 TEST(StoreSeries, APointCoversItsInterval) {
