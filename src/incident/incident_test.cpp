@@ -223,6 +223,26 @@ TEST(Onset, IsThatOfTheWarningOfSameGrowth) {
     EXPECT_NEAR(onset_of(steps, json::array({other}), "SGD")["step"].get<double>(), 19, 2);
 }
 
+// A noisy growth that becomes steeper at its end: no straight line fits its logarithm.
+TEST(Onset, IsThatOfAWarningWhoseEndIsTooSteep) {
+  std::vector<AppliedStep> steps;
+  for (std::uint64_t i = 0; i < 250; ++i) {
+    const double rise = i < 125 ? 0 : (double(i) - 125) / 25;
+    steps.push_back({i, 0.06 * std::exp(rise + (i % 2 == 0 ? -2 : 2)), 4, 0.1});
+  }
+  const double losses[] = {31.4, 220, 4920, 1.1e7, 1.54e18}, gradients[] = {9.43, 60.8, 493, 2e5, 4.6e13};
+  for (std::size_t i = 0; i < 5; ++i) steps.push_back({250 + i, losses[i], gradients[i], 0.1});
+  ASSERT_EQ(onset_of(steps, json::array(), "SGD")["name"], "gradient");
+  const auto evidence = json{{"from", 0.05}, {"factor_per_step", 1.05}};
+  for (const int warned : {240, 253}) {  // before the gradients grew; while they did
+    const json warning = {{"what", "growth"}, {"name", "loss"},       {"since", 125},      {"step", warned},
+                          {"text", "grew"},   {"evidence", evidence}, {"optimizer", "SGD"}};
+    const auto onset = onset_of(steps, json::array({warning}), "SGD");
+    EXPECT_EQ(onset["name"], warned == 240 ? "gradient" : "loss");
+    EXPECT_EQ(onset["step"], warned == 240 ? 251 : 125);
+  }
+}
+
 TEST(Onset, OfWeightsIsThatOfTheirWarning) {
   const std::vector<AppliedStep> steps = {{0, 1, 1, 0.1}, {1, 1, 1, 0.1}};
   const auto warned = [](const char* name, const char* optimizer) {

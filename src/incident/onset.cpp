@@ -17,6 +17,7 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kWarmUp = 3;  // steps: the first rates of a warm-up are no measure
 constexpr double kRateJump = 10;
+constexpr double kWarnedGrowth = 10;  // still, at the last step, of what a warning says grew
 
 struct RateJump {
   std::size_t at = 0;  // index of the first step with it
@@ -61,6 +62,30 @@ json rate_at(const std::vector<AppliedStep>& steps, std::uint64_t step) {
 }
 
 bool is_of_loss_or_gradient(const json& warning) { return warning["name"] == "loss" || warning["name"] == "gradient"; }
+
+bool is_growth(const ordered_json& one) { return one["quantity"] != "learning-rate"; }
+
+// What was warned of while something else began to grow, and whose own end is too steep for a fit, grew as well.
+void add_from_warnings(const std::vector<const json*>& warnings, const AppliedStep& last, ordered_json* found) {
+  for (const json* warning : warnings) {
+    const std::uint64_t since = (*warning)["since"], warned = (*warning)["step"];
+    const auto is_same = [&](const ordered_json& one) { return one["quantity"] == (*warning)["name"]; };
+    const auto began_within = [&](const ordered_json& one) {
+      return is_growth(one) && since < one["step"] && one["step"] <= warned;
+    };
+    if (!is_of_loss_or_gradient(*warning) || std::ranges::any_of(*found, is_same) ||
+        std::ranges::none_of(*found, began_within))
+      continue;
+    const double from = (*warning)["evidence"]["from"];
+    const double to = std::fabs((*warning)["name"] == "loss" ? last.loss : last.gradient);
+    if (!(from > 0 && to >= kWarnedGrowth * from && std::isfinite(to))) continue;
+    found->push_back({{"quantity", (*warning)["name"]},
+                      {"step", since},
+                      {"from", from},
+                      {"to", to},
+                      {"factor_per_step", std::exp(std::log(to / from) / static_cast<double>(last.step - since))}});
+  }
+}
 
 // A warning of the same growth has seen more of it than its end: the two name one onset.
 void take_from_warnings(const std::vector<const json*>& warnings, std::uint64_t last_step, ordered_json* one) {
@@ -115,9 +140,10 @@ ordered_json onset_of(const std::vector<AppliedStep>& steps, const json& warning
   for (const json& warning : warnings)
     if (warning["what"] == "growth" && warning["optimizer"] == optimizer) of_this.push_back(&warning);
   for (ordered_json& one : found) take_from_warnings(of_this, steps.back().step, &one);
+  if (!steps.empty()) add_from_warnings(of_this, steps.back(), &found);
   const ordered_json* first = nullptr;  // of what grew, the one that began to first
   for (const ordered_json& one : found) {
-    if (one["quantity"] == "learning-rate") continue;
+    if (!is_growth(one)) continue;
     if (first == nullptr || one["step"] < (*first)["step"]) first = &one;
   }
   if (first == nullptr && !of_this.empty() && !is_of_loss_or_gradient(*of_this.back())) {
