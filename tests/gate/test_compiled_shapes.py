@@ -94,11 +94,7 @@ def test_all_settings_without_kernels_under_watch(tmp_path):
     assert_the_same(tmp_path, ["eager", "aot_eager"], DYNAMIC)
 
 
-# None and a mark compile kernels for fixed and for changing sizes; what the other settings do under watch, the backends
-# without kernels show.
-@pytest.mark.parametrize(
-    "dynamic", [d if d in (None, "mark") else pytest.param(d, marks=pytest.mark.thorough) for d in DYNAMIC]
-)
+@pytest.mark.parametrize("dynamic", DYNAMIC)
 def test_inductor_under_watch(tmp_path, dynamic):
     assert_the_same(tmp_path, ["inductor"], [dynamic])
 
