@@ -89,6 +89,7 @@ if __name__ == "__main__":
     assert "loss * NAN" in alarm["births"][0]["source"]
 
 
+@pytest.mark.thorough  # with a process group: test_ranks_that_a_script_starts_itself
 def test_torch_multiprocessing_spawn_ends_as_it_would(tmp_path):
     write_script(
         tmp_path,

@@ -7,7 +7,7 @@ import pytest
 import torch  # noqa: F401  its libraries
 
 from helpers import LIMIT, finitude, write_script
-from process_support import TORCHRUN, cold, launched, made, plain_ranks, torchrun
+from process_support import TORCHRUN, cold, launched, made, plain_ranks, torchrun, warm_launcher, watched_ranks
 from rank_programs import FINE, RANKS, assert_capsules_replay_alone, assert_explained_in_place, ranks
 
 pytestmark = pytest.mark.slow
@@ -205,7 +205,7 @@ def test_unharmed_rank_is_explained_where_another_was_harmed(tmp_path):
 
 def test_single_rank_under_a_launcher_is_explained_normally(tmp_path):
     write_script(tmp_path, ranks(FINE + "\nif step in (0, 4): loss = loss * NAN").replace("torch.equal(*both)", "True"))
-    got = cold(tmp_path, "--on-alarm", "skip", *TORCHRUN, "1", "train.py", limit=3 * LIMIT)
+    got = watched_ranks(tmp_path, "--on-alarm", "skip", *warm_launcher(tmp_path, 1), "train.py")
     assert got.code == 0, got.text()
     assert [(a["step"], a["rerun"]) for a in got.alarms][0] == (0, "persistent"), [a["rerun_text"] for a in got.alarms]
     assert "loss * NAN" in got.alarms[0]["births"][0]["source"]
