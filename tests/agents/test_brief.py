@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pathlib
+import re
 import shlex
 import time
 
@@ -13,6 +14,8 @@ import helpers
 import mutations
 from finitude.agents import brief, changed_copy, roots, text
 from finitude.agents.text import Refused
+from finitude.agents.tools import Tools
+from finitude.cli.table import WORDS
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 REPORTS = {p.stem: json.loads(p.read_text()) for p in sorted((DATA / "reports").glob("*.json"))}
@@ -278,3 +281,20 @@ def test_a_diff_that_is_no_patch_here_says_where_it_is_one(tmp_path, line, is_pa
     fix = json.loads(asked(tmp_path, path, "--json").out)["fix"]
     assert ("as a patch" in fix) == (fix["diff"] != diff) == (not is_patch), fix
     assert json.loads(helpers.finitude(tmp_path, "report", "--json", str(path)).out)["alarms"][0]["fix"]["diff"] == diff
+
+
+def test_what_is_shipped_for_agents_names_what_exists(tmp_path):
+    shipped = pathlib.Path(brief.__file__).parent
+    got = helpers.finitude(tmp_path, "mcp", "--skill")
+    assert (got.code, got.err) == (0, "") and got.out == (shipped / "SKILL.md").read_text(), got.text()
+    assert got.out.startswith("---\nname: finitude\ndescription: ")
+    text = got.out + (shipped / "llms.txt").read_text()
+    commands = re.findall(r"`finitude (\S+?)((?: [^`]*)?)`", text)
+    assert {word for word, _ in commands} == {"run", "report", "list", "replay", "diff", "doctor", "mcp"} <= set(WORDS)
+    for word in {word for word, _ in commands if word != "run"}:  # what follows `run` is of the script
+        known = helpers.finitude(tmp_path, word, "--help").out + asked(tmp_path, "--help").out
+        options = [one for name, rest in commands if name == word for one in re.findall(r"--[a-z-]+", rest)]
+        assert [one for one in options if one not in known and one != "--help"] == [], word
+    tools = set(re.findall(r"`([a-z_]+)\((?!s)", text))  # not log(softmax)
+    assert tools == {"explain", "inspect_tensor", "try_patch"}
+    assert all(callable(getattr(Tools, one)) for one in tools)
