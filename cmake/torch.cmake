@@ -109,3 +109,10 @@ set_target_properties(finitude-replay PROPERTIES BUILD_RPATH ${TORCH_DIR}/lib IN
 if(SKBUILD)
   install(TARGETS finitude-replay RUNTIME DESTINATION finitude/${FINITUDE_ENGINE})
 endif()
+
+# What no call leads to is not shipped: functions have sections of their own, above.
+if(FINITUDE_ORDERS_FUNCTIONS)
+  foreach(target _native finitude-replay finitude-offline)
+    target_link_options(${target} PRIVATE -Wl,--gc-sections)
+  endforeach()
+endif()

@@ -48,6 +48,16 @@ def test_what_is_built_needs_torch_and_system(program):
     assert [n for n in needed(program) if not re.fullmatch(rf"libtorch\w*\.so|libc10\.so|{system}", n)] == []
 
 
+def test_what_is_shipped_is_small():
+    """8.8, 6.0 and 6.2 MB, did the linker keep what nothing calls."""
+    for program, most in (
+        (ENGINE, 8.4),
+        (ENGINE.with_name("finitude-replay"), 3),
+        (programs.path_of(programs.OFFLINE), 5),
+    ):
+        assert pathlib.Path(program).stat().st_size < most * 1e6
+
+
 def test_the_player_finds_all_its_functions():
     listed = subprocess.run(["ldd", "-r", ENGINE.with_name("finitude-replay")], capture_output=True, text=True)
     assert "undefined symbol" not in listed.stdout + listed.stderr and "not found" not in listed.stdout
