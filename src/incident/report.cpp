@@ -142,17 +142,20 @@ nlohmann::ordered_json report_head(const RunFacts& facts) {
   if (facts.unapplied != 0) watched["unapplied"] = facts.unapplied;
   if (facts.zero_gradients != 0) watched["zero_gradients"] = facts.zero_gradients;
   if (facts.ranks > 1) watched["ranks"] = facts.ranks;
-  return {{"schema", 1},
-          {"outcome", word},
-          {"reason", reason},
-          {"finitude", facts.finitude},
-          {"torch", facts.torch},
-          {"python", facts.python ? nlohmann::ordered_json(*facts.python) : nlohmann::ordered_json()},
-          {"command", facts.command},
-          {"script", facts.script},
-          {"started", facts.started},
-          {"seconds", std::max(0.0, facts.seconds)},
-          {"watched", watched}};
+  nlohmann::ordered_json head = {
+      {"schema", 1},
+      {"outcome", word},
+      {"reason", reason},
+      {"finitude", facts.finitude},
+      {"torch", facts.torch},
+      {"python", facts.python ? nlohmann::ordered_json(*facts.python) : nlohmann::ordered_json()},
+      {"command", facts.command},
+      {"script", facts.script},
+      {"started", facts.started},
+      {"seconds", std::max(0.0, facts.seconds)},
+      {"watched", watched}};
+  if (facts.by_watch) head["by_watch"] = true;
+  return head;
 }
 
 RunFacts facts_of(const json& value) {
@@ -165,6 +168,7 @@ RunFacts facts_of(const json& value) {
   if (value.contains("python")) take("python", &facts.python.emplace());
   take("command", &facts.command);
   take("script", &facts.script);
+  take("by_watch", &facts.by_watch);
   take("started", &facts.started);
   take("seconds", &facts.seconds);
   take("not_watched", &facts.not_watched);

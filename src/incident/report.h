@@ -24,9 +24,10 @@ struct RunFacts {
   std::string finitude, torch;        // versions
   std::optional<std::string> python;  // version; none: the program is one in C++
   std::vector<std::string> command;
-  std::string script;   // path of the script or program
-  std::string started;  // RFC 3339
-  double seconds = 0;   // since then
+  std::string script;     // path of the script or program
+  bool by_watch = false;  // the program called finitude.watch without `finitude run`
+  std::string started;    // RFC 3339
+  double seconds = 0;     // since then
   Counters counters;
   std::vector<std::string> not_watched;
   std::optional<std::string> first_alarm;  // its text; none: there was no alarm

@@ -173,7 +173,8 @@ std::string alarm_article(const Json& report, const Json& alarm, bool titled) {
   out += section("Buffers", element("p", "", buffers_sentence(alarm)));
   out += section("Before the alarm", history_words(at(alarm, "history")));
   if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
-    out += section("Capsule", element("p", "mono", capsule) + element("p", "mono soft", capsule_note(report, alarm)));
+    out += section("Capsule",
+                   element("p", "mono", capsule) + element("p", "mono soft", capsule_note(report, alarm).joined()));
   }
   return out + "</article>\n";
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "show/keywords.h"
 #include "show/printable.h"
 
 namespace finitude::show {
@@ -29,6 +30,23 @@ const char* code_of(Tone tone) {
   return "";
 }
 
+// Behind the command that `at` lies in; npos: in none.
+std::size_t end_of_command(std::string_view text, std::size_t at) {
+  const std::size_t begin = text.rfind("`finitude", at);
+  const std::size_t end = begin == std::string_view::npos ? begin : text.find('`', begin + 1);
+  return end == std::string_view::npos || end < at ? std::string_view::npos : end + 1;
+}
+
+// The last blank up to there at which a line may end; npos: none.
+std::size_t last_break(std::string_view text, std::size_t at) {
+  std::size_t blank = text.substr(0, at + 1).rfind(' ');
+  while (blank != std::string_view::npos && end_of_command(text, blank) != std::string_view::npos) {
+    const std::size_t begin = text.rfind("`finitude", blank);
+    blank = text.substr(0, begin).rfind(' ');
+  }
+  return blank;
+}
+
 }  // namespace
 
 Layout::Layout(const TerminalOptions& options)
@@ -53,23 +71,26 @@ void Layout::next_line(int hang) {
 }
 
 void Layout::piece(const Piece& piece, int hang) {
-  const std::string shown = printable(piece.text, unicode_);
+  const std::string shown = printable(keywords_ ? as_keywords(piece.text) : piece.text, unicode_);
   std::string_view rest = shown;
   const int whole = columns(rest);
   if (whole == 0) return;
   int gap = fresh_ ? 0 : piece.gap;
-  if (!fresh_ && column_ + gap + whole > width_ && (piece.right || hang + whole <= width_)) next_line(hang), gap = 0;
+  if (!fresh_ && column_ + gap + whole > width_ && (piece.right || piece.command || hang + whole <= width_))
+    next_line(hang), gap = 0;
   if (piece.right && !fresh_ && width_ != kNoWrap) gap = width_ - column_ - whole;
   // A piece that fits nowhere whole is set word by word, and a word that fits no line is broken.
   while (!rest.empty()) {
     const int room = width_ - column_ - gap;
-    std::string_view part = rest.substr(0, room > 0 ? prefix_within(rest, room) : 0);
+    std::string_view part = piece.command ? rest : rest.substr(0, room > 0 ? prefix_within(rest, room) : 0);
     if (part.size() < rest.size()) {
-      const std::size_t blank = rest.substr(0, part.size() + 1).rfind(' ');
+      const std::size_t blank = last_break(rest, part.size()), end = end_of_command(rest, part.size());
       if (blank != std::string_view::npos && blank > 0)
         part = rest.substr(0, blank);
       else if (!fresh_)
         part = {};
+      else if (end != std::string_view::npos)
+        part = rest.substr(0, std::min(rest.find(' ', end), rest.size()));
       else if (const std::size_t slash = part.rfind('/');
                slash != std::string_view::npos && slash + 1 > part.size() / 2) {
         part = part.substr(0, slash + 1);

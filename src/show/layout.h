@@ -15,8 +15,9 @@ enum class Tone { kPlain, kStrong, kDim, kBad, kWarn, kGood, kCode };
 struct Piece {
   std::string text;
   Tone tone = Tone::kPlain;
-  int gap = 3;         // blanks before it, unless it starts a line
-  bool right = false;  // a tag: at the right edge where it fits, else on a line of its own
+  int gap = 3;           // blanks before it, unless it starts a line
+  bool right = false;    // a tag: at the right edge where it fits, else on a line of its own
+  bool command = false;  // to be copied: on one line, however long
 };
 
 class Layout {
@@ -24,11 +25,13 @@ class Layout {
   explicit Layout(const TerminalOptions& options);
 
   // `label` in front, pieces after column `hang`; a piece that does not fit moves to the next line, one that
-  // never fits is wrapped.
+  // never fits is wrapped, but not within a command: between "`finitude" and the next backtick neither.
   void line(std::string_view label, Tone label_tone, const std::vector<Piece>& pieces, int hang);
   void blank() { out_ += '\n'; }
   // As it is, from the first column on: `text` is printable.
   void verbatim(std::string_view text) { (out_ += text) += '\n'; }
+  // From here on options are shown as keywords of finitude.watch.
+  void use_keywords() { keywords_ = true; }
   int width() const { return width_; }
   bool unicode() const { return unicode_; }
   std::string take() { return std::move(out_); }
@@ -42,7 +45,7 @@ class Layout {
   int column_ = 0;
   bool fresh_ = true;  // nothing but the hang on this line
   int width_;
-  bool unicode_, colour_;
+  bool unicode_, colour_, keywords_ = false;
 };
 
 }  // namespace finitude::show

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "show/keywords.h"
 #include "show/printable.h"
 #include "show/show.h"
 #include "show/words.h"
@@ -187,7 +188,7 @@ Json story(const Json& report, const Json& alarm) {
   return {{"step", count(alarm, "step")},
           {"title", shown(headline(report, alarm))},
           {"onset", shown(at(alarm, "onset"), "text")},
-          {"wayBack", shown(way_back_sentence(report, alarm))},
+          {"wayBack", shown(in_words_of(report, way_back_sentence(report, alarm)))},
           {"harmless", flag(alarm, "harmless")},
           {"cause", cause(at(alarm, "cause"))},
           {"fix", fix(report, at(alarm, "fix"))},
@@ -201,7 +202,7 @@ Json story(const Json& report, const Json& alarm) {
           {"loss", series(history, "loss")},
           {"gradient", series(history, "grad_absmax")},
           {"capsule", shown(capsule)},
-          {"capsuleNote", capsule.empty() ? Json("") : shown(capsule_note(report, alarm))}};
+          {"capsuleNote", capsule.empty() ? Json("") : shown(capsule_note(report, alarm).joined())}};
 }
 
 Json advisory(const Json& report, const Json& one) {

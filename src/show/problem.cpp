@@ -243,6 +243,7 @@ const Shape kReport{{{"outcome", kText, true, "clean|alarm|unwatched|running|kil
                      {"python", kTextOrNull},
                      {"command", kArray, false, {}, nullptr, kText, 100'000},
                      {"script", kTextOrNull},
+                     {"by_watch", kBool},
                      {"started", kText},
                      {"seconds", kNumber},
                      {"watched", kObject, true, {}, &kWatched},

@@ -16,7 +16,9 @@ constexpr std::size_t kShownAlarms = 20, kShownAdvisories = 10, kShownTensors = 
 
 class Terminal {
  public:
-  Terminal(const Json& report, const TerminalOptions& options) : report_(report), page_(options) {}
+  Terminal(const Json& report, const TerminalOptions& options) : report_(report), page_(options) {
+    if (flag(report, "by_watch")) page_.use_keywords();
+  }
 
   std::string take() {
     const Json& alarms = list(report_, "alarms");
@@ -107,7 +109,12 @@ class Terminal {
     if (const std::string line = way_back_sentence(report_, alarm); !line.empty())
       labelled("way back", Tone::kStrong, {{line}});
     if (const std::string capsule = text(alarm, "capsule"); !capsule.empty()) {
-      labelled("capsule", Tone::kStrong, {{capsule, Tone::kCode}, {capsule_note(report_, alarm), Tone::kDim}});
+      const CapsuleNote note = capsule_note(report_, alarm);
+      labelled("capsule", Tone::kStrong,
+               {{capsule, Tone::kCode},
+                {note.before, Tone::kDim},
+                {note.command, Tone::kDim, note.before.empty() ? 3 : 1, false, true},
+                {note.after, Tone::kDim, 1}});
     }
   }
 

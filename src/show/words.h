@@ -68,7 +68,11 @@ std::string fix_tag(const Json& fix);  // never claims more than was tried
 // A command about it, quoted for a shell: a capsule's name comes from outside. word: " replay ".
 std::string capsule_command(const Json& report, const std::string& capsule, const std::string& word);
 // What is behind the path of an alarm's capsule: how to replay it, and whether it is there yet.
-std::string capsule_note(const Json& report, const Json& alarm);
+struct CapsuleNote {
+  std::string before, command, after;
+  std::string joined() const;
+};
+CapsuleNote capsule_note(const Json& report, const Json& alarm);
 bool is_of_cpp(const Json& report);  // of a program without Python
 // How to continue from before the growth that led to an alarm; empty where it is not one of that kind, or nothing is
 // known to go back to that the program has not done itself.

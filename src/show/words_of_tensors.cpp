@@ -193,11 +193,15 @@ std::string capsule_command(const Json& report, const std::string& capsule, cons
   return quoted + "'";
 }
 
-std::string capsule_note(const Json& report, const Json& alarm) {
+CapsuleNote capsule_note(const Json& report, const Json& alarm) {
   const bool redacted = flag(alarm, "capsule_redacted");
-  const std::string command = capsule_command(report, text(alarm, "capsule"), redacted ? " dump " : " replay ") +
-                              (redacted ? " shows the statistics of its operations; it holds no values" : "");
-  return flag(alarm, "capsule_pending") ? "being written; then: " + command : command;
+  return {flag(alarm, "capsule_pending") ? "being written; then:" : "",
+          capsule_command(report, text(alarm, "capsule"), redacted ? " dump " : " replay "),
+          redacted ? "shows the statistics of its operations; it holds no values" : ""};
+}
+
+std::string CapsuleNote::joined() const {
+  return before + (before.empty() ? "" : " ") + command + (after.empty() ? "" : " ") + after;
 }
 
 }  // namespace finitude::show

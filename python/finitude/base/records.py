@@ -344,6 +344,7 @@ if TYPE_CHECKING:
         finitude: NotRequired[str]  # versions
         torch: NotRequired[str]
         python: NotRequired[str | None]  # None: a C++ program
+        by_watch: NotRequired[bool]  # the program called finitude.watch without `finitude run`
         command: NotRequired[list[str]]
         script: NotRequired[str]  # absolute path
         started: NotRequired[str]  # RFC 3339

@@ -47,6 +47,7 @@ class Report:
         self.config, self.is_kept = config, is_kept
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.script, self.command = script, command
+        self.by_watch = False  # the program called finitude.watch without `finitude run`
         self.alarms, self.advisories, self.not_watched, self.warnings = [], [], [], []
         self.alarms_left_out = 0
         self.unexplained: Alarm | None = None  # the alarm that a second run is to explain
@@ -221,6 +222,7 @@ class Report:
             "python": sys.version.split()[0],
             "command": secrets.masked_words(self.command),
             "script": self.script or "",
+            "by_watch": self.by_watch,
             "started": self.started.isoformat(timespec="seconds"),
             "seconds": round(self.seconds(), 3),
             "counters": {

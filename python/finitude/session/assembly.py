@@ -99,6 +99,7 @@ class Parts:
 
         # The report, and what keeps an internal failure from the program.
         self.report = Report(config, script, command, is_kept=not explains)
+        self.report.by_watch = start is None and not is_member
         self.console = console.Console(self.report)
         self.failures = failures.Failures(self.report, self.debug)
         self.part = self.failures.part
