@@ -55,8 +55,9 @@ def _complete(alarm: Any, others: list[dict[str, Any]]) -> None:
     """As one report of all ranks does it (src/incident/merge.cpp)."""
     own: Any = {"outcome": "clean", "reason": "", "watched": merge.nothing_watched(), "alarms": [], "advisories": []}
 
-    def member(rank, one):
-        return merge.Member(f"rank-{rank}", {**own, "alarms": [{**one, "rank": rank}]})
+    def member(rank: int, one: Any) -> merge.Member:
+        document: Any = {**own, "alarms": [{**one, "rank": rank}]}
+        return merge.Member(f"rank-{rank}", document)
 
     made = [
         member(o["rank"], {**alarm, "sink": o["sink"], "births": [o["birth"]], "cause": {"class": "", "text": ""}})

@@ -109,7 +109,8 @@ class Windows:
             _native.loss_text(math.isnan(float(losses[0]["value"])), False) if losses else _native.gradient_text(name)
         )
         part = session.part(sharding.part_text, sinks[0][2], otherwise="") if sinks and sinks[0][1] == name else ""
-        alarm["text"] = value + part + (growth.with_bad_loss(session.started_with, optimizer) if alarm["harmless"] else "")
+        grown = growth.with_bad_loss(session.started_with, optimizer) if alarm["harmless"] else ""
+        alarm["text"] = value + part + grown
         _native.consume_losses(optimizer)
         if not losses and not window["on_device"] and session.recent.take_over(optimizer, alarm):
             return session.decision.conclude(optimizer, alarm)
