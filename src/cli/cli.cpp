@@ -196,6 +196,7 @@ void describe(CLI::App& app, Words& words) {
   pack->footer(kAboutPack);
   pack->add_option("CAPSULE", words.pack.from, wrapped("the folder; without one, the newest capsule"));
   pack->add_option("FILE", words.pack.to, wrapped("the file that is made (CAPSULE.capsule.zip)"));
+  quiet(pack, "no note of which capsule was taken");
   CLI::App* unpack = app.add_subcommand("unpack", wrapped("make the folder of a packed capsule again"));
   unpack->add_option("FILE", words.unpack.from, wrapped("the packed capsule"))->required();
   unpack->add_option("FOLDER", words.unpack.to, wrapped("the folder that is made (FILE without its suffix)"));

@@ -231,7 +231,7 @@ TEST_F(Folder, ListCountsTheWarningsOfARun) {
 {"kind": "checkpoint", "path": "warning"}
 {"kind": "warn)");
   EXPECT_EQ(ran({"list", path_.string()}).out,
-            "b-killed  killed          0 steps  1 warning\na-ended  clean         413 steps  2 warnings\n");
+            "b-killed  killed          0 steps  1 warning\na-ended   clean         413 steps  2 warnings\n");
   const nlohmann::json listed = nlohmann::json::parse(ran({"list", "--json", path_.string()}).out);
   EXPECT_EQ(listed[0]["warnings"], 1);
   EXPECT_EQ(listed[1]["warnings"], 2);

@@ -34,6 +34,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxEvents = std::size_t{64} << 20;  // bytes: what a run writes at most
 constexpr int kColumns = 200;                              // of a line that goes to no terminal
+constexpr std::size_t kAligned = 48;                       // characters of a name, at most, that others are padded to
 
 // What a line is made of; false: it has no report of that name that says so much.
 bool read_report(const std::string& folder, json* report) {
@@ -66,7 +67,8 @@ std::string counted(std::size_t number, const std::string& word) {
 
 std::string name_of(const std::string& folder) { return fs::path(folder).filename().string(); }
 
-std::string text_of(const std::string& folder, const Line& line, const Screen& screen) {
+// name_width: what names are padded to.
+std::string text_of(const std::string& folder, const Line& line, const Screen& screen, std::size_t name_width) {
   const bool unicode = screen.unicode;
   std::string counts = line.alarms > 0 ? counted(line.alarms, "alarm") : "";
   if (line.warnings > 0) counts += (counts.empty() ? "" : ", ") + counted(line.warnings, "warning");
@@ -88,8 +90,10 @@ std::string text_of(const std::string& folder, const Line& line, const Screen& s
   std::string outcome =
       show::printable(line.outcome.is_string() ? line.outcome.get<std::string>() : line.state, unicode);
   outcome.resize(std::max<std::size_t>(outcome.size(), 9), ' ');
-  std::string text = show::printable(name_of(folder), unicode) + "  " + outcome + " " + numbers + "  " + counts +
-                     (counts.empty() ? "" : "  ") + show::printable(line.reason, unicode);
+  std::string name = show::printable(name_of(folder), unicode);
+  name.resize(std::max(name.size(), name_width), ' ');
+  std::string text = name + "  " + outcome + " " + numbers + "  " + counts + (counts.empty() ? "" : "  ") +
+                     show::printable(line.reason, unicode);
   text.erase(text.find_last_not_of(' ') + 1);
   return show::cut(text, screen.terminal ? screen.width : kColumns);
 }
@@ -235,13 +239,15 @@ int list_command(const ListWords& words, const Console& console) {
   bool all = true;
   json array = json::array();
   const std::vector<std::string> runs = runs_in(folder, &all);
+  std::size_t name_width = 0;
+  for (const std::string& run : runs) name_width = std::max(name_width, std::min(name_of(run).size(), kAligned));
   for (const std::string& run : runs) {
     if (words.json) {
       array.push_back(json_of(run, line_of(run)));
     } else if (console.quiet) {
       console.out << show::printable(run, console.screen.unicode) << '\n';
     } else {
-      console.out << text_of(run, line_of(run), console.screen) << '\n';
+      console.out << text_of(run, line_of(run), console.screen, name_width) << '\n';
     }
   }
   // ASCII only: a control character inside a string must not reach a terminal.

@@ -1,5 +1,9 @@
 """Help of every word: within 80 columns; `finitude` alone teaches."""
 
+import os
+import pathlib
+import sysconfig
+
 import pytest
 
 import helpers
@@ -36,3 +40,17 @@ def test_alone_it_teaches(tmp_path):
     taught = [line.split()[1] for line in got.out.splitlines() if line.startswith("  finitude ")]
     assert taught[0] == "run" and {"list", "report", "replay", "doctor"} <= set(taught) <= set(WORDS)
     assert "finitude --help" in got.out
+
+
+@pytest.mark.parametrize("words", [["--version"], *ASKED[:3], *([["completion", shell] for shell in ("bash", "zsh", "fish")])])
+def test_it_takes_less_than_100_ms(tmp_path, words):
+    """Of a core: how long it takes by the clock depends on what else the machine does."""
+    program = str(pathlib.Path(sysconfig.get_path("scripts"), "finitude"))
+    took = []
+    for _ in range(3):
+        to_nothing = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
+        pid = os.posix_spawn(program, [program, *words], {**os.environ}, file_actions=[to_nothing])
+        _, status, used = os.wait4(pid, 0)
+        assert status == 0
+        took.append(used.ru_utime + used.ru_stime)
+    assert min(took) < 0.1, took

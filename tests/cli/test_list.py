@@ -14,6 +14,16 @@ def test_it_refuses_what_it_does_not_know(tmp_path):
         assert got.code == 2 and words[-1] in got.err, got.text()
 
 
+def test_names_of_any_length_are_columns(tmp_path):
+    names = ["20260101-000000-train-1", "20260102-000000-fine_tune-23456", "20260103-" + "x" * 90]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+    long, *lines = helpers.finitude(tmp_path, "list", str(tmp_path)).out.splitlines()
+    assert long.startswith(names[2] + "  killed") and [line.split()[0] for line in lines] == names[1::-1]
+    assert {line.index("  killed") for line in lines} == {48}, lines  # one long name does not push all others away
+
+
 def test_unreadable_report_is_listed_as_such(tmp_path):
     run = tmp_path / "20260101-000000-train-1"
     run.mkdir()

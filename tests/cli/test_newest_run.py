@@ -91,11 +91,12 @@ def test_wrong_option_without_path_is_wrong_usage(tmp_path, words):
     assert (got.code, got.out) == (2, "") and "looked in" not in got.err, got.text()
 
 
-@pytest.mark.parametrize("word", [*TAKES, "diff", "list"])
+@pytest.mark.parametrize("word", [*TAKES, "diff", "list", "live"])
 def test_missing_run_names_the_places_searched(tmp_path, word):
     got = helpers.finitude(tmp_path, *word.split())
     assert (got.code, got.out) == (3, ""), got.text()
-    assert f"found: looked in {tmp_path}/finitude-runs, which does not exist; expected folders" in got.err, got.text()
+    assert f"found: looked in {tmp_path}/finitude-runs, which does not exist" in got.err, got.text()
+    assert ("; expected folders" if word != "live" else "`finitude run` makes it") in got.err, got.text()
     assert ("finitude list DIR" if word == "list" else "FINITUDE_RUNS") in got.err, got.text()
 
 
@@ -118,16 +119,18 @@ def test_quiet_leaves_the_exit_code_alone(runs, word):
     assert helpers.finitude(runs.parent, word, "-q").code == loud.code
 
 
-@pytest.mark.parametrize("word", ["replay", "diff", "doctor", "report", "dump", "list"])
+@pytest.mark.parametrize("word", ["replay", "diff", "doctor", "report", "dump", "list", "pack", "ctl", "live"])
 def test_quiet_does_not_hide_a_failure(tmp_path, word):
     got = helpers.finitude(tmp_path, word, "--quiet")
     assert got.code == 3 and "looked in" in got.err, got.text()
 
 
 def test_quiet_keeps_output_of_printing_commands(runs):
-    for word in ("report", "dump"):
-        loud, quiet = helpers.finitude(runs.parent, word), helpers.finitude(runs.parent, word, "-q")
+    for word in ("report", "dump", "pack", "export --to csv", "export --to=csv -o -"):
+        loud, quiet = (helpers.finitude(runs.parent, *word.split(), *also) for also in ([], ["-q"]))
         assert quiet.err == "" and quiet.out == loud.out != "", quiet.text()
+    loud, quiet = helpers.finitude(runs.parent, "ctl"), helpers.finitude(runs.parent, "ctl", "-q")
+    assert "nothing was changed so far" in loud.err and (quiet.code, quiet.out, quiet.err) == (0, "", ""), loud.text()
     page = helpers.finitude(runs.parent, "report", "--html", "p.html", "-q")
     assert (page.code, page.out, page.err) == (0, "", "") and (runs.parent / "p.html").is_file()
 

@@ -72,7 +72,7 @@ TREE = {
     "diff": _described((*DIFF_FLAGS, *DIFF_OPTIONS, "--map", "--noise", "--join"), (*DIFF_FLAGS, "--join")),
     "doctor": _described(DOCTOR, [option for option in DOCTOR if option not in DOCTOR_VALUES]),
     "selftest": _described(_SELFTEST, ("--list", "--json", "--quiet")),
-    "pack": {},
+    "pack": _described(("--quiet",), ("--quiet",)),
     "unpack": _described(("--max-mb",), ()),
     "rows": _described(ROWS, ROWS_FLAGS),
     "scan": _described(("--json", "--quiet"), ("--json", "--quiet")),

@@ -52,7 +52,7 @@ def main(words: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) 
         sys.stderr.write(f"finitude: {printable(path)}: it is no run and holds none\n")
         return EXIT_INPUT
     try:
-        return _change(run, settings, is_quiet) if settings else _show(run)
+        return _change(run, settings, is_quiet) if settings else _show(run, is_quiet)
     except (config.UsageError, control.NoReader) as e:
         sys.stderr.write(f"finitude: {e}\n")
     except OSError as e:
@@ -70,11 +70,12 @@ def _folders(run):
     return [run, *merge.member_folders(run)[: runs.MOST_PROCESSES]]
 
 
-def _show(run):
-    for folder in _folders(run):
-        if found := control.read(folder):
-            sys.stdout.write("".join(f"{key}={value}\n" for key, value in found.items() if key in control.KEYS))
-            break
+def _show(run, is_quiet):
+    found = next(filter(None, map(control.read, _folders(run))), {})
+    lines = [f"{key}={value}\n" for key, value in found.items() if key in control.KEYS]
+    sys.stdout.writelines(lines)
+    if not lines and not is_quiet:
+        sys.stderr.write("finitude: nothing was changed so far; `finitude ctl --help` lists what can be\n")
     return 0
 
 

@@ -73,7 +73,8 @@ selftest:
                   lines anyway)
   -q, --quiet     no notes on stderr, only failures. `replay`, `diff`, `scan`,
                   `doctor` and `selftest` print nothing else either: the exit
-                  code is the answer. `list`: only the paths
+                  code is the answer. `list`: only the paths. `pack`, `export`,
+                  `ctl` and `live` have it, too
   `finitude WORD --help` shows all options of a word.
 
 options of run:

@@ -124,8 +124,8 @@ def _newest(name: str, processes: Sequence[Process]) -> str:
 
 @contextlib.contextmanager
 def _output(path: str) -> Iterator[TextIO]:
-    """The file, whole or not at all; standard output where there is no path."""
-    if not path:
+    """The file, whole or not at all; standard output where there is no path, or it is `-`."""
+    if path in ("", "-"):
         yield sys.stdout
         return
     with pages.whole(path) as f:

@@ -21,8 +21,8 @@ running; its steps so far are written.
                                    last bad step began, as a checkpoint of
                                    torch.distributed.checkpoint in PATH; RUN may
                                    be a capsule, or step-NNNNNN.json
-  -o, --output PATH   where it goes; standard output by default (csv, jsonl,
-                      prometheus), else it has to be named
+  -o, --output PATH   where it goes; standard output by default and as - (csv,
+                      jsonl, prometheus), else it has to be named
   -q, --quiet         no notes on stderr, only failures
 
 Exit codes: 0 done, 2 usage, 3 unreadable or corrupt, or without series,

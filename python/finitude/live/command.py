@@ -37,16 +37,18 @@ def main(rest: Sequence[str]) -> int:
     if len(paths) > 1:
         return _usage("one run, or one folder of runs")
     path = paths[0] if paths else os.environ.get("FINITUDE_RUNS") or DEFAULT
-    return _serve(path, int(port), words.has("--quiet"))
+    return _serve(path, int(port), words.has("--quiet"), bool(paths))
 
 
-def _serve(path, port, quiet):
+def _serve(path, port, quiet, named):
     from ..store import runs
     from . import page, server
 
     shown = printable(path)
     if not os.path.isdir(path) and not runs.found(path):
-        sys.stderr.write(f"finitude: {shown} is no run, and no folder of runs\n")
+        why = "is no run, and no folder of runs" if os.path.exists(path) else "does not exist"
+        hint = "" if named else ". `finitude run` makes it; name a run or a folder of runs, or set FINITUDE_RUNS"
+        sys.stderr.write(f"finitude: no run found: looked in {printable(os.path.abspath(path))}, which {why}{hint}\n")
         return EXIT_INPUT
     try:
         serving = server.Server(path, port)
