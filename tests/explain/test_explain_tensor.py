@@ -1,5 +1,6 @@
 """finitude.explain: where a bad value was born, asked by the program itself."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -145,6 +146,88 @@ def test_a_callable_needs_no_watch(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         finitude.explain(lambda: 1 // 0)
     assert not finitude._native.trace_on() and not list(tmp_path.iterdir())
+
+
+MODEL = torch.nn.Linear(3, 2)
+BROKEN = torch.nn.BatchNorm1d(3).eval()
+BROKEN.running_mean.uniform_()
+LOOSE = torch.nn.Parameter(torch.full((3,), float("nan")))
+DATA = torch.rand(4, 3) + 1
+ARRAY = np.ones((4, 3), dtype=np.float32)
+ARRAY[2, 1] = np.nan
+
+
+def of_numpy():
+    return MODEL(torch.from_numpy(ARRAY))
+
+
+def of_a_view():
+    values = torch.ones(4, 3)
+    values[:, 1].sub_(2).log_()
+    return MODEL(values)
+
+
+def of_an_array_that_shares():
+    values = torch.ones(3)
+    values.numpy()[1] = np.nan
+    return values * 2
+
+
+VARIANTS = {  # what makes the tensor, the state that it begins with: phase, what bore the value, in the cause
+    "a gradient": (
+        lambda: torch.autograd.grad((MODEL(DATA) * 0).abs().sqrt().sum(), MODEL.weight),
+        {},
+        "backward",
+        "aten::div",
+        "sqrt",
+    ),
+    "a parameter": (lambda: MODEL(DATA), {MODEL.weight: np.nan}, "state", "Linear.weight", "Linear.weight holds 1 NaN"),
+    "a parameter of no module": (lambda: DATA * LOOSE, {}, "state", "parameter", "parameter holds 3 NaN"),
+    "a buffer": (
+        lambda: BROKEN(DATA),
+        {BROKEN.running_mean: np.inf},
+        "state",
+        "BatchNorm1d.running_mean",
+        "BatchNorm1d.running_mean holds 1 Inf of 3 values",
+    ),
+    "data": (
+        lambda: MODEL(DATA).sum(),
+        {DATA: np.inf},
+        "data",
+        None,
+        "the batch already holds 1 infinite value at row 0",
+    ),
+    "NumPy": (of_numpy, {}, "data", "aten::lift_fresh", "handed in by aten::lift_fresh at row 2"),
+    "in place, by a view": (of_a_view, {}, "forward", "aten::log_", "log of a negative number: 4 NaNs"),
+    "an array that shares its memory": (
+        of_an_array_that_shares,
+        {},
+        "memory",
+        None,
+        "no operator wrote there in between",
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_callable_says_what_it_read(variant):
+    """Of a value that no operation made it says what holds it: a weight, a batch, an array."""
+    call, begins_with, phase, name, cause = VARIANTS[variant]
+    kept = {tensor: tensor.detach().clone() for tensor in begins_with}
+    with torch.no_grad():
+        for tensor, value in begins_with.items():
+            tensor.view(-1)[0] = value
+    try:
+        shown = finitude.explain(call)
+    finally:
+        with torch.no_grad():
+            for tensor, value in kept.items():
+                tensor.copy_(value)
+    birth = shown.births[0]
+    assert (birth["phase"], birth["op"] or birth.get("name") or None) == (phase, name), str(shown)
+    assert cause in shown.cause["text"] and birth["file"] == __file__, str(shown)
+    if phase == "memory":
+        assert "a NumPy array that shares it" in shown.fix["text"], str(shown)
 
 
 def test_html_escapes_the_program():

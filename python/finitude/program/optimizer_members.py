@@ -163,13 +163,15 @@ def loose_parameters() -> Iterator[tuple[str, Tensor]]:
         yield labels.get(id(p), "parameter"), p
 
 
-def named_memory(optimizer: Optimizer) -> Iterator[tuple[str, str, Tensor]]:
-    """(kind, name, tensor) of what modules and that optimizer hold. What nobody trains (a teacher, a frozen backbone)
-    first: where a piece of memory is named twice, the last name is the one that says more."""
+def named_memory(optimizer: Optimizer | None) -> Iterator[tuple[str, str, Tensor]]:
+    """(kind, name, tensor) of what modules and that optimizer, if any, hold. What nobody trains (a teacher, a frozen
+    backbone) first: where a piece of memory is named twice, the last name is the one that says more."""
     for name, p in loose_parameters():
         yield "parameter", name, p
     for held, name, tensor in held_by_modules():
         yield "buffer" if held == "_buffers" else "parameter", name, tensor
+    if optimizer is None:
+        return
     for name, p in zip(names(optimizer), parameters(optimizer)):
         yield "parameter", name, p
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None

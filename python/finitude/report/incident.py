@@ -336,8 +336,6 @@ class Analysis:
 
     def _name_values(self, optimizer):
         """Names the storages that the trace saw."""
-        if optimizer is None:
-            return
         for kind, name, tensor in optimizer_members.named_memory(optimizer):
             _native.trace_name(tensor, kind, name)
         for tensor in self._allowed:

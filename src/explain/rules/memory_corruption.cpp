@@ -248,8 +248,9 @@ class MemoryCorruption : public Rule {
     if (s.birth.kind == "memory" && s.birth.first_reader < s.trace.ops.size()) {
       if (std::optional<Finding> bits = of_written_bits(s)) return bits;
       Finding result = finding(s, "memory-corruption", kScoreOrigin - 50, of_unknown_writer(s),
-                               "find what writes this memory besides PyTorch's operators: an extension, ctypes or a "
-                               "data_ptr() that is used too long, another thread, process or stream");
+                               "find what writes this memory besides PyTorch's operators: a NumPy array that shares it "
+                               "(numpy(), from_numpy), an extension, ctypes or a data_ptr() that is used too long, "
+                               "another thread, process or stream");
       if (const auto* bad = read_bad(s)) add_lines(around_use(s.trace, *bad, s.birth.first_reader), &result);
       conclude(result, false);
       return result;
