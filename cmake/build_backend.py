@@ -26,6 +26,7 @@ get_requires_for_build_wheel = _build.get_requires_for_build_wheel
 get_requires_for_build_editable = _build.get_requires_for_build_editable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+KEPT = ROOT / "build/headers"  # as long as the build folder, so that the next build compiles what changed alone
 INSTALL = "On Debian and Ubuntu: apt-get install"
 PACKAGES = {  # of Debian, by the header or library that is looked for
     "hwy/highway.h": "libhwy-dev",
@@ -109,12 +110,22 @@ def _unfit_torch(torch):
 
 def _json_of_the_build_environment():
     """The include folder of the package nlohmann-json, a build requirement; None without isolation, if it is not
-    there."""
+    there. An isolated environment has another path each time, which every command of the compiler would name: what it
+    has is copied."""
     for entry in filter(None, sys.path):
         folder = pathlib.Path(entry) / "nlohmann_json/include"
         if (folder / "nlohmann/json.hpp").is_file():
-            return folder
+            return folder if (pathlib.Path(entry) / "torch").is_dir() else _kept(folder)
     return None
+
+
+def _kept(folder):
+    for source in folder.rglob("*.hpp"):
+        target = KEPT / source.relative_to(folder)
+        if not target.is_file() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    return KEPT
 
 
 def _missing_tool(settings):

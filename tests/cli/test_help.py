@@ -42,7 +42,9 @@ def test_alone_it_teaches(tmp_path):
     assert "finitude --help" in got.out
 
 
-@pytest.mark.parametrize("words", [["--version"], *ASKED[:3], *([["completion", shell] for shell in ("bash", "zsh", "fish")])])
+@pytest.mark.parametrize(
+    "words", [["--version"], *ASKED[:3], *([["completion", shell] for shell in ("bash", "zsh", "fish")])]
+)
 def test_it_takes_less_than_100_ms(tmp_path, words):
     """Of a core: how long it takes by the clock depends on what else the machine does."""
     program = str(pathlib.Path(sysconfig.get_path("scripts"), "finitude"))

@@ -14,6 +14,7 @@ CALL = """
 import os, pathlib, torch_finder
 torch_finder.PROC = pathlib.Path(os.environ['TEST_PROC'])
 import build_backend
+build_backend.KEPT = torch_finder.PROC.parent / 'kept'
 print(build_backend.checked(None)['cmake.define.FINITUDE_TORCH_DIR'])
 """
 HOOKS = (
@@ -183,6 +184,13 @@ def test_headers_of_a_build_requirement_suffice(isolated):
     ended = isolated.call(CXX=str(bare))
     expect_line(ended, "hwy/highway.h")
     assert "nlohmann" not in ended.stderr
+    # The next build finds them where this one did, and as old.
+    kept = isolated.folder / "kept/nlohmann/json.hpp"
+    began = kept.stat().st_mtime_ns
+    for text in ("", "// another version\n"):
+        (folder / "json.hpp").write_text(text)
+        isolated.call(CXX=str(bare))
+        assert kept.read_text() == text and (kept.stat().st_mtime_ns == began) == (text == "")
 
 
 def compiler_in(folder, words):
