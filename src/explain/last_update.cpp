@@ -21,6 +21,7 @@ constexpr double kJump = 1e3, kJumpOfGradient = 1e6, kUsual = 2;  // times
 constexpr std::size_t kFewSteps = 8;
 constexpr double kGrown = 10;           // times
 constexpr double kRuined = 1000;        // times
+constexpr double kStill = 1e-3;         // of the largest weight: no loss of it grows by orders of magnitude
 constexpr double kOutOfProportion = 2;  // a usual update is a hundredth of the weights
 
 // Classes of an operation that met values out of its range or at a point where it has none: weights can lead to them.
@@ -158,6 +159,24 @@ std::string outlier_before(const StepHistory& history) {
   return "";
 }
 
+bool grew_without_updates(const StepHistory& history) {
+  const std::vector<double>&loss = history.loss, &gradient = history.grad_absmax, &rates = history.learning_rate;
+  if (gradient.size() != loss.size() || rates.size() != loss.size() || loss.empty()) return false;
+  if (history.param_absmax.empty() || !(history.param_absmax.front() > 0)) return false;
+  const double still = kStill * history.param_absmax.front();
+  const double largest_group = rates.back() > 0 ? std::max(1.0, history.lr_now / rates.back()) : 1;
+  for (std::size_t begin = 0; begin < loss.size(); ++begin) {
+    if (loss[begin] == 0) continue;
+    double moved = 0;  // at most, before the step that is looked at
+    for (std::size_t at = begin; at + 1 < loss.size(); ++at) {
+      moved += largest_group * std::fabs(rates[at]) * std::max(1.0, gradient[at]);
+      if (!(moved <= still) || !(std::fabs(loss[at + 1]) > std::fabs(loss[at]))) break;
+      if (at + 1 - begin >= kBefore && std::fabs(loss[at + 1]) >= kJump * std::fabs(loss[begin])) return true;
+    }
+  }
+  return false;
+}
+
 double parameters_now(const record::Trace& trace) {
   // Of each parameter since it was written last: the trace of a first step also sees how it was made, of memory that
   // nobody had written.
@@ -205,6 +224,7 @@ void judge_grown_weights(Finding& finding, const StepHistory& history, const rec
   const auto grown = growth(history, trace);
   if (!grown || grown->to < kRuined * grown->from) return;
   if (finding.cause_class == kOutlier && !outlier_before(history).empty()) return;  // says so already
+  if (grew_without_updates(history)) return;
   blame_rate(finding, history,
              "weights grew from " + figure(grown->from) + " to " + figure(grown->to) +
                  (grown->steps == 0 ? " within this step" : " since the first step") + rates_of(history, kFewSteps));

@@ -17,6 +17,10 @@ inline constexpr const char* kOutlierFix =
     "look at the batch of that step, and clip gradients (torch.nn.utils.clip_grad_norm_), so that one batch cannot "
     "take the weights away";
 
+// The loss grew by orders of magnitude, more with each step, while learning rate x gradient came to next to nothing of
+// the weights: something else than the updates grows, and weights that are large at the end follow from it.
+bool grew_without_updates(const StepHistory& history);
+
 // Weights that became many times as large within the first steps of a run.
 struct WeightGrowth {
   double from = 0, to = 0;

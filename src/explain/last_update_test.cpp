@@ -105,6 +105,24 @@ TEST(LastUpdate, GrownWeightsAreNotBlamedForOtherValues) {
   }
 }
 
+TEST(LastUpdate, GrownWeightsAreNotBlamedForALossThatGrewBeforeThem) {
+  StepHistory history;
+  history.loss = {1.8, 24, 270, 2900, 3.3e4, 3.9e5, 4.2e6};
+  history.grad_absmax = {2.6, 30, 350, 3200, 3.5e4, 4.4e5, 4.9e6};
+  history.learning_rate.assign(7, 1e-5);
+  history.param_absmax = {0.5, 800};
+  EXPECT_FALSE(grew_without_updates(history));  // 380e-5 of 0.5 in three steps: such updates may do it
+  history.learning_rate.assign(7, 1e-8);
+  EXPECT_TRUE(grew_without_updates(history));
+  Finding finding = clamped("overflow");
+  judge_grown_weights(finding, history, {}, 0);
+  EXPECT_EQ(finding.cause_class, "overflow");
+  history.lr_now = 1e-5;  // of another group
+  EXPECT_FALSE(grew_without_updates(history));
+  history.lr_now = 0, history.loss[2] = 20, history.loss[4] = 2000;  // it fell
+  EXPECT_FALSE(grew_without_updates(history));
+}
+
 TEST(LastUpdate, LossThatIsInfIsNotUsual) {
   StepHistory diverges;  // by its rate, and each step was applied
   diverges.loss = {1.7, 4.9e23, kInf, kInf};

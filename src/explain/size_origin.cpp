@@ -47,6 +47,17 @@ bool is_parameter(const record::Trace& trace, record::StorageId storage) {
   return is_given(trace, storage) && trace.storages[storage].origin == record::Origin::kParameter;
 }
 
+// A division of ordinary values by something that the step began with, which is so small that the result is large.
+std::optional<SizeOrigin> small_divisor(const record::Trace& trace, record::OpId id, double dividend, double limit) {
+  const record::Op& op = trace.ops[id];
+  if (!one_of(plain_name(op.name), {"div", "divide", "true_divide"}) || op.inputs.size() != 2) return std::nullopt;
+  const record::TensorUse& by = op.inputs[1];
+  if (by.health.numel == 0 || !by.health.ok() || by.health.absmax == 0) return std::nullopt;
+  if (std::log(dividend / by.health.absmax) < kShare * std::log(limit)) return std::nullopt;
+  if (!is_given(trace, by.storage)) return std::nullopt;  // a buffer also where this step has updated it
+  return SizeOrigin{by.storage, id, by.health.absmax, true};
+}
+
 }  // namespace
 
 std::optional<SizeOrigin> size_origin(const record::Trace& trace, record::OpId from, double limit) {
@@ -56,6 +67,7 @@ std::optional<SizeOrigin> size_origin(const record::Trace& trace, record::OpId f
     const Largest largest = largest_operand(trace.ops[reader]);
     if (largest.absmax == 0 || (read != 0 && largest.absmax > kLost * read)) return std::nullopt;
     const bool is_large = std::log(largest.absmax) >= kShare * std::log(limit);
+    if (const auto divisor = small_divisor(trace, reader, largest.absmax, limit); divisor && !is_large) return divisor;
     if (!largest.use) return is_large ? std::optional(SizeOrigin{record::kNone, reader, largest.absmax}) : std::nullopt;
     const record::OpId made = producer(trace, reader, *largest.use);
     // A parameter is where it comes from also where its initialisation is part of the trace, as in a first step.
@@ -83,6 +95,13 @@ void report_size_origin(Finding& finding, const Evidence& evidence) {
     return;
   }
   const record::Storage& from = s.trace.storages[origin->storage];
+  if (origin->is_divisor) {
+    finding.text += "; the size comes from a division by " + from.name + ", which is as small as " +
+                    figure(origin->absmax) + at_line(s.trace, s.trace.ops[origin->read_by]);
+    finding.fix_text = "look at what makes " + from.name + " so small, or clamp it above zero where it divides" +
+                       (finding.fix_text.empty() ? "" : "; or " + finding.fix_text);
+    return;
+  }
   finding.text += "; the size comes from " + from.name + ", which reaches " + figure(origin->absmax);
   if (from.origin == record::Origin::kBatch && finding.cause_class == "overflow") {
     // What is computed of such a number in a wider format is as useless as the infinity was.

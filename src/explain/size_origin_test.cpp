@@ -51,6 +51,20 @@ TEST(SizeOrigin, ABatchAndABufferAreNamedToo) {
   }
 }
 
+TEST(SizeOrigin, ASmallDivisorIsNamed) {
+  for (const double scale : {1e-36, 1e-3}) {
+    B b;
+    const auto out = b.tensor({1e36, 1});
+    b.op("aten::div",
+         {{"self", b.tensor({2, 1})}, {"other", b.tensor({scale, scale}, kFloat, Origin::kBuffer, "1.scale")}}, {out});
+    b.born(b.op("aten::pow", {{"self", out}}, {b.tensor({kInf, 1})}, {B::scalar("exponent", 2)}));
+    const Finding f = b.explained();
+    EXPECT_EQ(f.text.find("a division by 1.scale, which is as small as 1e-36") != std::string::npos, scale == 1e-36)
+        << f.text;
+    EXPECT_EQ(f.fix_text.starts_with("look at what makes 1.scale so small"), scale == 1e-36) << f.fix_text;
+  }
+}
+
 TEST(SizeOrigin, NeitherOrdinaryWeightsNorWhatWasNormalised) {
   for (const auto& [weight, made] : {std::pair(0.5, 2e38), std::pair(1e38, 1e20)}) {
     const Finding f = of_layer(weight, made, Origin::kParameter);

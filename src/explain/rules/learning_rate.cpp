@@ -131,6 +131,7 @@ class LearningRate : public Rule {
     const auto excess = s.first ? find_excess(*s.first) : std::nullopt;
     if (!excess || sense::is_half(excess->dtype)) return std::nullopt;
     if (auto found = after_jump(s)) return found;
+    if (grew_without_updates(evidence.history)) return std::nullopt;
     if (auto found = steadily(s, *excess)) return found;
     return at_once(s, *excess);
   }
