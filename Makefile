@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test test-frameworks test-exports test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-dump bench-compare bench-verify bench-silent bench-docs bench-peers gpu gpu-pack format lint house docs clean
+.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test install-test test-frameworks test-exports test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-dump bench-compare bench-verify bench-silent bench-docs bench-peers gpu gpu-pack format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ test-ranks: ## 330 faults of ranks (killed, stopped, late, disk full ...) in eac
 	@$(PY) -m bench.rank_faults $(ARGS)
 	@$(PY) -m bench.rank_births
 
-screenshots: ## Pictures of the page for docs/images, of a run of zoo/positive/P01_softmax_regression
+screenshots: ## Pictures for docs/images: of the page of a run of zoo/positive/P01_softmax_regression, and of the terminal of make demo
 	@tools/test_page.sh screenshots
 
 zoo: ## Run every case of zoo/ and print the score table
@@ -53,6 +53,10 @@ test-matrix: ## Fast tests on other Pythons and torch versions; writes docs/comp
 wheels: ## Wheels with their manylinux tag in build/wheels/dist, for .venv's Python and torch (ARGS=--all: for all that can be had; not in CI)
 	@tools/setup.sh demo
 	@$(PY) tools/wheels.py $(ARGS)
+
+install-test: ## Install the sources in each way of docs/install.md into a bare venv, stop a NaN there, mark the page (40 minutes without ccache; not in CI)
+	@tools/setup.sh demo
+	@$(PY) tools/install_test.py $(ARGS)
 
 wheels-test: ## Install each of them where there is no compiler, header or network, run the demo and replay its capsule; marks docs/compatibility.md
 	@$(PY) tools/wheels_test.py $(ARGS)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test_page.sh: tests of the page of a report, its functions and the page in chromium.
-# test_page.sh screenshots: its pictures in docs/images.
+# test_page.sh screenshots: its pictures, and one of the terminal, in docs/images.
 step_total=6
 . "$(dirname "${BASH_SOURCE[0]}")/build.sh"
 
@@ -8,7 +8,17 @@ run_tests() {
   (cd web && npm run --silent check && npm run --silent test) && "$venv/bin/python" -m pytest -q -rs -m slow tests/browser
 }
 
+# Of a run in a folder of its own, whose path is in the picture.
+picture_of_terminal() {
+  local folder
+  folder=$(mktemp -d /tmp/demo.XXXX) || return 1
+  cp examples/digits.py "$folder"
+  (cd "$folder" && "$venv/bin/python" "$root/tools/terminal_picture.py" --columns 110 --rows 48 --until "finitude: " \
+    "$root/docs/images/terminal.svg" "$venv/bin/finitude" run digits.py)
+}
+
 take_screenshots() {
+  picture_of_terminal || return 1
   local out=$root/build/screenshots
   rm -rf "$out"
   mkdir -p "$out" docs/images

@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 import pytest
 
@@ -13,6 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import count_tests
 import stub_libraries
+import terminal_picture
 import test_matrix
 import tuned_limits
 
@@ -120,3 +122,27 @@ def test_tuned_limits_page_matches_the_code(tmp_path):
     module = tmp_path / "a.py"
     module.write_text('MOST = 3 << 20  # bytes\nNAMES = ("a", 2)\nname = 3  # no constant\n')
     assert list(tuned_limits.of_python(module)) == [("MOST", "3 << 20", "bytes")]
+
+
+def test_a_picture_shows_the_end_of_a_terminal_in_its_colours(tmp_path, monkeypatch):
+    text = "one\\ntwo\\n10%%\\r\\033[1;31m<bad>\\033[0m & \\033[2Kwarm \\nfinitude: 0123456789abcdef\\nlast\\n"
+    words = ["--columns", "20", "--rows", "5", "--until", "finitude: ", str(tmp_path / "a.svg"), "printf", text]
+    monkeypatch.setattr(sys, "argv", ["terminal_picture.py", *words])
+    assert terminal_picture.main() == 0
+    root = xml.etree.ElementTree.parse(tmp_path / "a.svg").getroot()
+    name = "{http://www.w3.org/2000/svg}"
+    lines = root.findall(f".//{name}text")
+    shown = ["".join(line.itertext()) for line in lines]
+    assert shown[0].startswith("$ printf") and shown[1:] == ["two", "<bad> & warm ", "finitude: 0123456789", "abcdef"]
+    (colour,) = root.findall(f".//{name}text/{name}tspan[@fill]")
+    assert (colour.text, colour.get("fill"), colour.get("font-weight")) == ("<bad>", "#ff7b72", "bold")
+    monkeypatch.setattr(sys, "argv", ["terminal_picture.py", str(tmp_path / "b.svg"), "true"])
+    with pytest.raises(SystemExit, match="true printed nothing"):
+        terminal_picture.main()
+
+
+def test_pictures_of_the_readme_are_there_and_small():
+    shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert len(shown) >= 2 and all((ROOT / one).stat().st_size < 200_000 for one in shown), shown
+    picture = (ROOT / "docs/images/terminal.svg").read_text()
+    assert len(picture) < 60_000 and "born in" in picture and str(ROOT) not in picture
