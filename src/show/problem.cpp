@@ -159,6 +159,7 @@ const Shape kAlarmOnset{
 const Shape kAlarm{{{"step", kCount, true},
                     {"micro_batch", kCountOrNull},
                     {"rank", kCount},
+                    {"host", kText},
                     {"optimizer", kTextOrNull},
                     {"sink", kObject, true, {}, &kSink},
                     {"loss", kObject | kReal, false, {}, &kStatistics},

@@ -72,7 +72,8 @@ std::string done_sentence(const Json& alarm) {
 
 std::string rank_words(const Json& report, const Json& alarm) {
   const std::uint64_t ranks = count(at(report, "watched"), "ranks"), rank = count(alarm, "rank");
-  if (ranks > 1) return " (rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ")";
+  const std::string host = text(alarm, "host"), place = host.empty() ? "" : ", on " + host;
+  if (ranks > 1) return " (rank " + std::to_string(rank) + " of " + std::to_string(ranks) + place + ")";
   return has_count(alarm, "rank") ? " (rank " + std::to_string(rank) + ")" : "";
 }
 

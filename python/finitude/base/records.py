@@ -1,6 +1,5 @@
 """The dictionaries that the package passes on, key by key: an alarm and all that is in a report, what the engine found
 out from a trace. For annotations alone, as base/types.py, which has these names too.
-
 A key that is not always there is NotRequired. docs/report.schema.json says more of those of a report."""
 
 from __future__ import annotations
@@ -249,6 +248,7 @@ if TYPE_CHECKING:
         step: int  # calls of `step` of that optimizer before this one
         micro_batch: int
         rank: int
+        host: NotRequired[str]  # name of its machine, where that is another one; "" where it is not said
         optimizer: str  # name of its class
         sink: SinkName
         weights: Weights

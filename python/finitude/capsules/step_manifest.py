@@ -37,7 +37,9 @@ def of_run(directory: str, found: Sequence[Member] | None = None) -> dict[str, d
     by_step: dict[str, dict[int, Any]] = {}
     for one in ranked:
         for name, alarm in _kept_by(one):
-            by_step.setdefault(name, {})[one.rank or 0] = (one, alarm)  # of a rank started again the later one
+            # Of a rank started again the later one. A rank of another machine has no folder here.
+            rank = alarm["rank"] if "host" in alarm else one.rank or 0
+            by_step.setdefault(name, {})[rank] = (one, alarm)
     return {
         f"{name}.json": document
         for name, left in sorted(by_step.items())

@@ -72,6 +72,21 @@ def on_this_machine() -> int:
         return size
 
 
+def on_several_machines() -> bool:
+    return on_this_machine() < world()[1]
+
+
+def is_first_of_machine() -> bool:
+    return os.environ.get("LOCAL_RANK") == "0"
+
+
+def is_on_this_machine(rank: int) -> bool:
+    """Launchers number the ranks of a machine in a row."""
+    own, local = world()[0], os.environ.get("LOCAL_RANK", "")
+    first = own - int(local) if local.isdecimal() else own
+    return first <= rank < first + on_this_machine()
+
+
 def parallel_models() -> list[Any]:
     """The models of DistributedDataParallel in this process."""
     module = sys.modules.get("torch.nn.parallel.distributed")

@@ -50,6 +50,7 @@ class Report:
         self.by_watch = False  # the program called finitude.watch without `finitude run`
         self.alarms, self.advisories, self.not_watched, self.warnings = [], [], [], []
         self.alarms_left_out = 0
+        self.other_machines = merge.OtherMachines()
         self.unexplained: Alarm | None = None  # the alarm that a second run is to explain
         self.pid = os.getpid()  # a forked process has a report of its own
         self.complained = set()  # what was said once
@@ -239,7 +240,7 @@ class Report:
         }
         document = {
             **json.loads(_native.report_head(json.dumps(safe(facts), allow_nan=False))),
-            "alarms": alarms,
+            "alarms": alarms + self.other_machines.listed(alarms),
             "advisories": self.advisories,
             "warnings": self.warnings,
             "failures": self.failures,

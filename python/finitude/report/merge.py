@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from ..base.types import Document, Watched
+    from ..base.types import Alarm, Document, Watched
 
 MAX_ALARMS = 1000  # src/show/show.h: what a reader accepts
 # an advisory: what lay around as an exception ended the program, of which no cause is known
@@ -23,6 +23,27 @@ SEEN = "not-finite-at-the-end"
 _NUMBER = re.compile(r"[0-9]{1,9}(-|$)")  # of a rank or process, and what distinguishes two of them
 COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
 KILLED = "killed.json"  # in the folder of a process: the signal that ended it, by who saw it
+
+
+MOST_ELSEWHERE = 64  # alarms of other machines in one report
+
+
+class OtherMachines:
+    """Alarms of ranks of other machines, which those have sent (rerun/rank_births.py): the report has the whole story of
+    a step that all ranks ran again together."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Alarm, Any]] = []  # an alarm of this rank, one of another rank at the same step
+
+    def add(self, own: Alarm, others: Sequence[Any]) -> None:
+        """What others found of the step of the alarm `own`."""
+        self._found += [(own, one) for one in others[: max(0, MOST_ELSEWHERE - len(self._found))]]
+
+    def listed(self, alarms: Sequence[Alarm]) -> list[Any]:
+        """Of the steps of these alarms, which are this rank's: as many as there is room for."""
+        known = {id(one) for one in alarms}
+        decided = [{**other, "action": own.get("action", "stopped")} for own, other in self._found if id(own) in known]
+        return decided[: MAX_ALARMS - len(alarms)]
 
 
 def nothing_watched() -> Watched:

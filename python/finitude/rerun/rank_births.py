@@ -1,13 +1,17 @@
-"""Who made the value, across machines: ranks that have run a step again together say over their store what they found,
-as each machine has a report of its own. One that received the value names the rank and the line that made it.
+"""Who made the value, across machines: ranks that have run a step again together, or recorded it, say over their store
+what they found, as each machine has a report of its own. One that received the value names the rank and the line that made it, and the
+first rank of each machine puts the alarms of other machines into its report.
 
-Only ranks with a birth of their own send what they found, a few hundred bytes; all others say that they have come."""
+Only ranks with a birth of their own send what they found, MOST_BYTES at most; all others say that they have come."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 
+from .. import _native
+from ..base.plain_json import safe
 from ..program import gathering, ranks
 from ..report import merge
 
@@ -16,53 +20,69 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..base.types import Alarm, Vote
+    from ..report.document import Report
 
-LIMIT_S = 30.0  # how long one that received the value waits for the others to have found theirs
-MOST = 16  # births that are read
-MOST_BYTES = 4096
-_OF_BIRTH = "phase", "op", "file", "line"
+LIMIT_S = 30.0  # how long one that needs what the others found waits until they have come
+MOST = 16  # alarms that are read
+MOST_BYTES = 32 << 10  # of one
+_OF_BIRTH = "exchanges", "phase", "op", "file", "line", "module", "source"
 
 
-def share(vote: Vote, alarm: Alarm) -> None:
-    """Says what this rank found, and completes its alarm by what others did. Raises RuntimeError, ValueError, OSError:
-    the store is gone."""
-    if ranks.on_this_machine() == vote.size or not vote.goes or vote.parted:
+def share(vote: Vote, alarm: Alarm, report: Report) -> None:
+    """Says what this rank found, and completes its alarm and report by what others did. Raises RuntimeError,
+    ValueError, OSError: the store is gone."""
+    is_recorded = report.config.level == "trace"  # nothing was run again, and all are in this alarm
+    if not ranks.on_several_machines() or not (vote.goes or is_recorded) or vote.parted:
         return
     store, key = vote.store, f"{vote.key}/births"
     found = gathering.Gathering(store, f"{key}/found", vote.rank, range(vote.size))
     is_received = alarm["cause"]["class"] == "other-rank"
-    if alarm["births"] and not is_received:
-        text = json.dumps({"rank": vote.rank, **_sent(alarm)})
-        if len(text) <= MOST_BYTES:
-            store.set(f"{key}/{store.add(f'{key}/made', 1)}", text)
+    if alarm["births"] and not is_received and (text := _sent(alarm, not report.config.redact)):
+        store.set(f"{key}/{store.add(f'{key}/made', 1)}", text)
     found.arrive()
-    if not is_received:
+    is_first = ranks.is_first_of_machine()
+    if not is_received and not is_first:
         return
     until = time.monotonic() + LIMIT_S
     while not found.is_complete() and time.monotonic() < until:
         time.sleep(gathering.poll_s(vote.size))
     keys = [f"{key}/{number}" for number in range(1, 1 + min(MOST, store.add(f"{key}/made", 0)))]
-    _complete(alarm, [json.loads(store.get(one)) for one in keys if store.check([one])])
+    sent = [_read(store.get(one)) for one in keys if store.check([one])]
+    others = [one for one in sent if one is not None and one["rank"] != alarm["rank"]]
+    if is_received:
+        _complete(alarm, others)
+    if is_first:
+        report.other_machines.add(alarm, [one for one in others if not ranks.is_on_this_machine(one["rank"])])
 
 
-def _sent(alarm):
-    birth = alarm["births"][0]
-    exchanges = [{k: one[k] for k in ("group", "number") if k in one} for one in birth.get("exchanges", ())]
-    return {"sink": alarm["sink"], "birth": {**{k: birth[k] for k in _OF_BIRTH}, "exchanges": exchanges}}
+def _sent(alarm, says_host):
+    """As JSON: with all that is known of the first birth, or as much as there is room for."""
+    whole: dict[str, Any] = {k: v for k, v in alarm.items() if k not in ("optimizer_ordinal", "unproven")}
+    whole.update(births=alarm["births"][:1], capsule=None, host=os.uname().nodename if says_host else "")
+    short = {**whole, "path": [], "gradients": None, "cause": {**alarm["cause"], "experiments": []}}
+    birth = {k: v for k, v in alarm["births"][0].items() if k in _OF_BIRTH}
+    texts = (json.dumps(safe(one), allow_nan=False) for one in (whole, short, {**short, "births": [birth]}))
+    return next((text for text in texts if len(text) <= MOST_BYTES), "")
 
 
-def _complete(alarm: Any, others: list[dict[str, Any]]) -> None:
+def _read(text) -> Any:
+    """An alarm of another rank; None for what no report may hold: it may be another version's."""
+    try:
+        alarm: Any = json.loads(text) if len(text) <= MOST_BYTES else None
+        problem = _native.report_problem(json.dumps(_report([alarm]), allow_nan=False))
+    except (ValueError, RecursionError):
+        return None
+    return alarm if not problem and {"rank", "host"} <= set(alarm) and alarm["births"] and alarm["cause"] else None
+
+
+def _report(alarms) -> Any:
+    plain = {"outcome": "alarm" if alarms else "clean", "reason": "", "watched": merge.nothing_watched()}
+    return {**json.loads(_native.report_head("{}")), **plain, "alarms": alarms, "advisories": []}
+
+
+def _complete(alarm: Any, others: list[Any]) -> None:
     """As one report of all ranks does it (src/incident/merge.cpp)."""
-    own: Any = {"outcome": "clean", "reason": "", "watched": merge.nothing_watched(), "alarms": [], "advisories": []}
-
-    def member(rank: int, one: Any) -> merge.Member:
-        document: Any = {**own, "alarms": [{**one, "rank": rank}]}
-        return merge.Member(f"rank-{rank}", document)
-
-    made = [
-        member(o["rank"], {**alarm, "sink": o["sink"], "births": [o["birth"]], "cause": {"class": "", "text": ""}})
-        for o in others
-    ]
-    for one in merge.merged(own, [member(alarm["rank"], alarm), *made])["alarms"]:
+    members = [merge.Member(f"rank-{one['rank']}", _report([one])) for one in (alarm, *others)]
+    for one in merge.merged(_report([]), members)["alarms"]:
         if one["rank"] == alarm["rank"]:
             alarm["cause"], alarm["fix"] = one["cause"], one["fix"]

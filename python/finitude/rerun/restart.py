@@ -108,7 +108,7 @@ class Restart:
                         "decided": session.skipped.decided,
                     },
                 )
-                if left and session.config.on_alarm == "stop":
+                if left and session.config.on_alarm == "stop" and not ranks.on_several_machines():
                     session.console.explain_later(alarm)
             return Refused(restart_ranks.TOGETHER)
         if start is None or start.command is None:

@@ -73,8 +73,10 @@ class Decision:
             outcome = session.part(climb, ladder.GUARDED if is_guarded else ways, step, session.part)
             if outcome is not None and outcome.runs_again:
                 return "again"  # second_run_ended continues from here
+            if is_traced and session.config.level == "trace" and session.part(ranks.on_several_machines):
+                vote = session.part(session.ballot.vote_on, optimizer, alarm)
             if vote:
-                session.part(rank_births.share, vote, alarm)
+                session.part(rank_births.share, vote, alarm, session.report)
             if where == "start":
                 incident.as_loaded_state(alarm)
                 session.unwritten.asked(alarm)
@@ -95,7 +97,7 @@ class Decision:
         if verdict == "again":
             return verdict
         if alarm["vote"]:
-            session.part(rank_births.share, alarm["vote"], alarm["alarm"])
+            session.part(rank_births.share, alarm["vote"], alarm["alarm"], session.report)
         if "advisory" in alarm["alarm"]:
             session.dropping.end(alarm["alarm"], verdict, alarm["optimizer"])
             return None if alarm["optimizer"] is optimizer else session.windows.judge(optimizer)
