@@ -29,8 +29,8 @@ MOST_ELSEWHERE = 64  # alarms of other machines in one report
 
 
 class OtherMachines:
-    """Alarms of ranks of other machines, which those have sent (rerun/rank_births.py): the report has the whole story of
-    a step that all ranks ran again together."""
+    """Alarms of ranks of other machines, which those have sent (rerun/rank_births.py): the report has the whole story
+    of a step that all ranks ran again together."""
 
     def __init__(self) -> None:
         self._found: list[tuple[Alarm, Any]] = []  # an alarm of this rank, one of another rank at the same step

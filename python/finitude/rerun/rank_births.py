@@ -1,6 +1,6 @@
 """Who made the value, across machines: ranks that have run a step again together, or recorded it, say over their store
-what they found, as each machine has a report of its own. One that received the value names the rank and the line that made it, and the
-first rank of each machine puts the alarms of other machines into its report.
+what they found, as each machine has a report of its own. One that received the value names the rank and the line that
+made it, and the first rank of each machine puts the alarms of other machines into its report.
 
 Only ranks with a birth of their own send what they found, MOST_BYTES at most; all others say that they have come."""
 
