@@ -10,7 +10,7 @@ the end of the gate's hook (before_step). A rank that raises says so too: the ot
 GradScaler is exchanged before the scaler looks at gradients, which may be a collective operation: about the unscaled
 loss only. A step with a closure is exchanged when its closure has returned.
 
-Where the program is run again from its start, nothing is exchanged: each rank leaves out the steps that all left out,
+Where the program is run again from its start, nothing is exchanged: each rank skips the steps that all skipped,
 whatever it holds itself."""
 
 from __future__ import annotations
