@@ -67,3 +67,16 @@ def test_all_pairs_are_those_that_are_supported(monkeypatch):
     pairs = wheels.supported_pairs()
     assert pairs[0] == ("3.13", "2.15") and pairs[-1] == ("3.10", "2.7") and len(pairs) == len(set(pairs)) == 26
     assert ("3.10", "2.14") in pairs and ("3.10", "2.15") not in pairs
+
+
+def test_two_commands_may_take_a_minute(monkeypatch):
+    monkeypatch.setattr(wheels_test, "why_not_replayed", lambda bare: "not replayed" if bare == "broken" else None)
+    for seconds, bare, why in ((59, "", None), (61, "", "more than 60 s"), (59, "broken", "not replayed")):
+        clock = iter((100.0, 100.0 + seconds))
+        monkeypatch.setattr(wheels_test.time, "monotonic", lambda: next(clock))
+        monkeypatch.setattr(wheels_test, "why_not_explained", lambda bare, wheel: None)
+        found, took = wheels_test.problem(bare, "a.whl")
+        assert took == seconds and (found is None if why is None else why in found)
+    page = test_matrix.PAGE.read_text()
+    marked, places = wheels_test.TOOK.subn(wheels_test.took_text(12.4), page)
+    assert places == 1 and " the two commands took 12 s at most" in marked
