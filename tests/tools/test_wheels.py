@@ -8,8 +8,11 @@ import pathlib
 import sys
 import zipfile
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import install_test  # noqa: E402
 import test_matrix  # noqa: E402
 import wheels  # noqa: E402
 import wheels_test  # noqa: E402
@@ -80,3 +83,16 @@ def test_two_commands_may_take_a_minute(monkeypatch):
     page = test_matrix.PAGE.read_text()
     marked, places = wheels_test.TOOK.subn(wheels_test.took_text(12.4), page)
     assert places == 1 and " the two commands took 12 s at most" in marked
+
+
+def test_each_way_to_install_has_a_row_to_be_marked():
+    page = install_test.PAGE.read_text()
+    rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert sorted(rows) == sorted(install_test.WAYS)
+    for way in install_test.WAYS:
+        before, after = page.splitlines(), install_test.mark(page, way, "works (2026-01-01)").splitlines()
+        (changed,) = [(old, new) for old, new in zip(before, after) if old != new]
+        assert changed[1].startswith(f"| `{way}` |") and changed[1].endswith("| works (2026-01-01) |")
+        assert changed[0].split("|")[:3] == changed[1].split("|")[:3] and changed[1].count("|") == 4
+    with pytest.raises(ValueError, match="0 rows"):
+        install_test.mark(page, "pip install --user .", "works")
