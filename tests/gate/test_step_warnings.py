@@ -117,6 +117,18 @@ def test_growing_weights_are_named(tmp_path):
     assert first["text"].startswith("the largest weight of 0.weight grew") and first["horizon"]
 
 
+def test_gradients_that_die_together_are_one_line(tmp_path, capfd):
+    def loss(model, step):
+        x = torch.randn(16, 8, generator=torch.Generator().manual_seed(step))
+        return (model[1](model[0](x) * (step < 10)) - 1).pow(2).mean()
+
+    found = watched_training(tmp_path, 230, loss, lambda p: torch.optim.SGD(p, lr=1e-3), warnings="dead")
+    assert [(w["what"], w["name"]) for w in found] == [("dead", name) for name in ("0.weight", "0.bias", "1.weight")]
+    said = " ".join(capfd.readouterr().err.split())
+    assert said.count("finitude: warning") == 1
+    assert "the gradient of 0.weight has been exactly zero since step 10, and 2 more" in said
+
+
 def test_the_layer_whose_weights_grow_is_named(tmp_path):
     """Of all gradients its own grows least."""
 

@@ -38,20 +38,24 @@ class StepWarnings:
         wanted = self._control.asked().get("warnings", self._wanted)
         if wanted == "off":
             return
-        for one in json.loads(_native.warning_entries(warnings, wanted, names, kind)):
-            self._in_guard(self._add, one)
+        entries = json.loads(_native.warning_entries(warnings, wanted, names, kind))
+        dead = [one for one in entries if one["what"] == "dead"]  # of a whole network there are many at once: one line
+        for one in entries:
+            self._in_guard(self._add, one, len(dead) - 1 if one in dead[:1] else 0, one in dead[1:])
             # A spike is said once it has stayed; the rows that made the loss jump are those of its first step.
             is_jump = one["what"] in ("spike", "outlier")
             step, event = (one["since"], "spike") if is_jump else (one["step"], "warning")
             self._in_guard(_native.note_event_in_store, ordinal, step, event)
 
-    def _add(self, warning: StepWarning):
+    def _add(self, warning: StepWarning, more: int, is_said: bool):
+        """more: warnings that the line of this one speaks of as well; is_said: the line of another one does."""
         self._report.warn(warning)
-        if warning["what"] == "outlier":  # it is over; one that stays is a spike
+        if is_said or warning["what"] == "outlier":  # an outlier is over; one that stays is a spike
             return
         self._lines += 1
         if self._lines <= MOST_LINES:
             rank, size = ranks.world()
             of_rank = f"[rank {rank}] " if size > 1 else ""
             last = "; further warnings are only recorded" if self._lines == MOST_LINES else ""
-            say(f"{of_rank}finitude: warning: step {warning['step']}: {warning['text']}{last}\n")
+            also = f", and {more} more" if more else ""
+            say(f"{of_rank}finitude: warning: step {warning['step']}: {warning['text']}{also}{last}\n")
