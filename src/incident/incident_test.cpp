@@ -62,6 +62,9 @@ class Folder : public ::testing::Test {
 TEST(Alarm, IsWhatTheSchemaAllows) {
   Alarm alarm = alarm_at(3);
   EXPECT_EQ(show::problem(report_of(3, {alarm})), "");
+  alarm.onset =
+      onset_of({{0, 1, 1, 0.1}, {1, 1, 1, 0.1}, {2, 8, 2, 0.1}, {3, 64, 4, 0.1}, {4, 512, 8, 0.1}}, {}, "SGD");
+  EXPECT_EQ(alarm.onset["name"], "loss");
   alarm.fix.emplace().text = "clamp it";
   alarm.gradients = Gradients{{{"fc.weight", 1, 2, 12}}, 3};
   alarm.births.push_back(bare_birth("optimizer", "SGD::step"));
@@ -131,6 +134,12 @@ TEST(ClosingLine, SaysFiniteOnlyWhereNothingElseWasSeen) {
   report = report_of(1, {alarm_at(0)});
   report["alarms_unlisted"] = 4;
   EXPECT_EQ(closing_line(report), "finitude: 1 step watched in 0.0 s, 4 gradients scanned, 5 alarms");
+  report["watched"].update({{"skipped", 3}, {"went_back", 2}, {"lowered_rates", 1}});
+  EXPECT_THAT(closing_line(report),
+              HasSubstr("5 alarms, 3 bad steps skipped, rolled back 2 times, learning rate lowered 1 time"));
+  EXPECT_EQ(show::problem(report), "");
+  report["warnings"] = {{{"what", "outlier"}}, {{"what", "growth"}}, {{"what", "outlier"}}};
+  EXPECT_THAT(closing_line(report), HasSubstr("lowered 1 time, 1 warning, 2 outliers"));
 }
 
 TEST(ClosingLine, NamesTheNumberThatEndedTheProgram) {
@@ -188,76 +197,6 @@ TEST(ClosingLine, CountsTheLastStepsThatChangedNothing) {
   const json whole = merged(report_of(0), {{"rank-0", report, ""}});
   EXPECT_EQ(show::problem(whole), "");
   EXPECT_EQ(whole["watched"]["zero_gradients"], 1);
-}
-
-TEST(Onset, IsOfWhatBeganToGrowFirst) {
-  std::vector<AppliedStep> steps;
-  for (std::uint64_t i = 0; i < 40; ++i)
-    steps.push_back({i, i < 20 ? 1.0 : std::pow(2.0, double(i) - 19), i < 25 ? 1.0 : std::pow(3.0, double(i) - 24),
-                     i < 18 ? 0.1 : 5});
-  const auto onset = onset_of(steps, json::array(), "SGD");
-  EXPECT_EQ(onset["name"], "loss");
-  EXPECT_NEAR(onset["step"].get<double>(), 19, 2);
-  EXPECT_NEAR(onset["rate"].get<double>(), 2, 0.1);
-  EXPECT_EQ(onset["lr"], 5);
-  EXPECT_THAT(onset["text"].get<std::string>(), HasSubstr("the learning rate rose from 0.1 to 5 after step 17"));
-  EXPECT_EQ(onsets_of(steps).size(), 3u);
-  Alarm alarm = alarm_at(40);
-  alarm.onset = onset;
-  EXPECT_EQ(show::problem(report_of(40, {alarm})), "");
-}
-
-TEST(Onset, IsThatOfTheWarningOfSameGrowth) {
-  std::vector<AppliedStep> steps;
-  for (std::uint64_t i = 0; i < 40; ++i) steps.push_back({i, i < 20 ? 1.0 : std::pow(2.0, double(i) - 19), 1, 0.1});
-  const auto warned = [](const char* name, int since, int step) {
-    return json{{"what", "growth"},  {"name", name},      {"since", since},
-                {"step", step},      {"text", "it grew"}, {"evidence", {{"from", 0.5}, {"factor_per_step", 1.5}}},
-                {"optimizer", "SGD"}};
-  };
-  const auto onset = onset_of(steps, json::array({warned("loss", 9, 30)}), "SGD");
-  EXPECT_EQ(onset["step"], 9);
-  EXPECT_NEAR(onset["rate"].get<double>(), std::pow(std::pow(2.0, 20) / 0.5, 1.0 / 30), 1e-6);
-  EXPECT_THAT(onset["text"].get<std::string>(), HasSubstr("the loss grew since step 9, by a factor of"));
-  for (const json& other : {warned("gradient", 9, 30), warned("loss", 2, 8)})  // of another quantity; of another time
-    EXPECT_NEAR(onset_of(steps, json::array({other}), "SGD")["step"].get<double>(), 19, 2);
-}
-
-// A noisy growth that becomes steeper at its end: no straight line fits its logarithm.
-TEST(Onset, IsThatOfAWarningWhoseEndIsTooSteep) {
-  std::vector<AppliedStep> steps;
-  for (std::uint64_t i = 0; i < 250; ++i) {
-    const double rise = i < 125 ? 0 : (double(i) - 125) / 25;
-    steps.push_back({i, 0.06 * std::exp(rise + (i % 2 == 0 ? -2 : 2)), 4, 0.1});
-  }
-  const double losses[] = {31.4, 220, 4920, 1.1e7, 1.54e18}, gradients[] = {9.43, 60.8, 493, 2e5, 4.6e13};
-  for (std::size_t i = 0; i < 5; ++i) steps.push_back({250 + i, losses[i], gradients[i], 0.1});
-  ASSERT_EQ(onset_of(steps, json::array(), "SGD")["name"], "gradient");
-  const auto evidence = json{{"from", 0.05}, {"factor_per_step", 1.05}};
-  for (const int warned : {240, 253}) {  // before the gradients grew; while they did
-    const json warning = {{"what", "growth"}, {"name", "loss"},       {"since", 125},      {"step", warned},
-                          {"text", "grew"},   {"evidence", evidence}, {"optimizer", "SGD"}};
-    const auto onset = onset_of(steps, json::array({warning}), "SGD");
-    EXPECT_EQ(onset["name"], warned == 240 ? "gradient" : "loss");
-    EXPECT_EQ(onset["step"], warned == 240 ? 251 : 125);
-  }
-}
-
-TEST(Onset, OfWeightsIsThatOfTheirWarning) {
-  const std::vector<AppliedStep> steps = {{0, 1, 1, 0.1}, {1, 1, 1, 0.1}};
-  const auto warned = [](const char* name, const char* optimizer) {
-    return json{{"what", "growth"},
-                {"name", name},
-                {"since", 1},
-                {"step", 1},
-                {"evidence", {{"factor_per_step", 1.5}}},
-                {"optimizer", optimizer},
-                {"text", "weight grew"}};
-  };
-  EXPECT_EQ(onset_of(steps, json::array({warned("weight", "SGD")}), "SGD")["name"], "weight");
-  EXPECT_TRUE(onset_of(steps, json::array({warned("weight", "SGD")}), "Adam").is_null());
-  EXPECT_TRUE(onset_of(steps, json::array({warned("loss", "SGD")}), "SGD").is_null());
-  EXPECT_TRUE(onset_of({}, json::array(), "SGD").is_null());
 }
 
 TEST(ClosingLine, SaysTheDurationInAFittingUnit) {

@@ -19,8 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array kCounts = {"optimizers",        "steps",        "backward_calls",
-                                "gradients_scanned", "scaler_skips", "handled_by_script"};
+constexpr std::array kCounts = {"optimizers",        "steps",   "backward_calls", "gradients_scanned", "scaler_skips",
+                                "handled_by_script", "skipped", "went_back",      "lowered_rates"};
+constexpr std::size_t kAlwaysThere = 6;  // the first ones; others where they are not zero
 
 using show::count;
 using show::text;
@@ -90,7 +91,8 @@ json watched_of(const json& own, const std::vector<Member>& members) {
     total[key] += key == std::string_view("gradients_scanned") ? sum : most;
   }
   json watched = json::object();
-  for (const char* key : kCounts) watched[key] = total[key];
+  for (std::size_t i = 0; i < kCounts.size(); ++i)
+    if (i < kAlwaysThere || total[kCounts[i]] != 0) watched[kCounts[i]] = total[kCounts[i]];
   size = std::max<std::uint64_t>(size, ranks.size());
   if (size > 1) watched["ranks"] = size;
   if (unapplied != 0) watched["unapplied"] = unapplied;

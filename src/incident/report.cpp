@@ -142,6 +142,9 @@ nlohmann::ordered_json report_head(const RunFacts& facts) {
   if (facts.unapplied != 0) watched["unapplied"] = facts.unapplied;
   if (facts.zero_gradients != 0) watched["zero_gradients"] = facts.zero_gradients;
   if (facts.ranks > 1) watched["ranks"] = facts.ranks;
+  if (facts.skipped != 0) watched["skipped"] = facts.skipped;
+  if (facts.went_back != 0) watched["went_back"] = facts.went_back;
+  if (facts.lowered_rates != 0) watched["lowered_rates"] = facts.lowered_rates;
   nlohmann::ordered_json head = {
       {"schema", 1},
       {"outcome", word},
@@ -178,6 +181,10 @@ RunFacts facts_of(const json& value) {
   take("unapplied", &facts.unapplied);
   take("zero_gradients", &facts.zero_gradients);
   take("ranks", &facts.ranks);
+  const json done = value.value("done", json::object());
+  facts.skipped = count(done, "skipped");
+  facts.went_back = count(done, "went_back");
+  facts.lowered_rates = count(done, "lowered_rates");
   const json counters = value.value("counters", json::object());
   facts.counters = {count(counters, "optimizers"),     count(counters, "steps"),
                     count(counters, "backward_calls"), count(counters, "gradients_scanned"),
@@ -248,6 +255,12 @@ std::string closing_line(const json& report) {
       parts.push_back(counted(handled, "bad step", "bad steps") + " handled by the " +
                       (show::is_of_cpp(report) ? "program" : "script"));
     if (!report.at("alarms").empty()) parts.push_back(counted(show::alarm_count(report), "alarm", "alarms"));
+    if (const auto skipped = count(watched, "skipped"); skipped != 0)
+      parts.push_back(counted(skipped, "bad step", "bad steps") + " skipped");
+    if (const auto times = count(watched, "went_back"); times != 0)
+      parts.push_back("rolled back " + counted(times, "time", "times"));
+    if (const auto times = count(watched, "lowered_rates"); times != 0)
+      parts.push_back("learning rate lowered " + counted(times, "time", "times"));
   }
   const bool is_killed = report["outcome"] == "killed";
   if (is_killed) parts.push_back(text(report, "reason"));
@@ -258,8 +271,11 @@ std::string closing_line(const json& report) {
     if (const auto zero = count(watched, "zero_gradients"); zero != 0)
       parts.push_back((zero == 1 ? "the last step" : "the last " + std::to_string(zero) + " steps") +
                       " had only zero gradients");
-    if (const std::size_t warnings = show::list(report, "warnings").size(); warnings != 0)
-      parts.push_back(counted(warnings, "warning", "warnings"));
+    const json& all = show::list(report, "warnings");
+    const auto outliers =
+        static_cast<std::size_t>(std::ranges::count_if(all, [](const json& one) { return one["what"] == "outlier"; }));
+    if (all.size() > outliers) parts.push_back(counted(all.size() - outliers, "warning", "warnings"));
+    if (outliers != 0) parts.push_back(counted(outliers, "outlier", "outliers"));
     if (!advisories.empty()) parts.push_back(counted(advisories.size(), "advisory", "advisories"));
     if (std::string checkpoints = checkpoints_text(report); !checkpoints.empty())
       parts.push_back(std::move(checkpoints));

@@ -35,6 +35,8 @@ struct RunFacts {
   std::uint64_t unapplied = 0;             // windows at the end that no step applied; 0: not worth a word
   std::uint64_t zero_gradients = 0;        // applied steps at the end, in a row, with only zero gradients
   std::uint64_t ranks = 1;
+  // What the policy did: steps skipped, returns to a copy, learning rates lowered.
+  std::uint64_t skipped = 0, went_back = 0, lowered_rates = 0;
 };
 
 // All of the report that is no list, keys in the order in which a person reads them. "alarms" and "advisories" are for

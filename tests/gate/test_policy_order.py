@@ -54,6 +54,8 @@ def test_rate_is_lowered_once_for_a_row(tmp_path, every):
     skipped, lowered = "the step was skipped", "the step was skipped, and the learning rate is 0.25 times what it was"
     actions = [a["action"].partition(" to the state")[0] for a in got.alarms]
     assert actions == [skipped, skipped, lowered, skipped, "training went back" if every else skipped]
+    counts = "4 bad steps skipped, rolled back 1 time" if every else "5 bad steps skipped"
+    assert f"5 alarms, {counts}, learning rate lowered 1 time" in got.err, got.text()
     lines = next(got.folder.glob("finitude-runs/*/events.jsonl")).read_text().splitlines()
     events = [e for e in map(json.loads, lines) if e["kind"] == "lower-rate"]
     assert [(e["step"], e["lr_factor"]) for e in events] == [(22, 0.25)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from typing_extensions import NotRequired  # part of `typing` from Python 3.11 on
 
-    from .warning_records import AlarmOnset, StepWarning
+    from .warning_records import AlarmOnset, PolicyDone, StepWarning
 
     OnAlarm = Literal["stop", "skip", "warn", "raise", "rollback"]
     Level = Literal["gate", "tape", "trace"]
@@ -293,7 +293,7 @@ if TYPE_CHECKING:
         step: int  # steps that had been judged by then
         times: int
 
-    class Watched(TypedDict):
+    class Watched(PolicyDone):
         optimizers: int
         steps: int
         backward_calls: int

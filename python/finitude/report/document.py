@@ -60,6 +60,7 @@ class Report:
         self.unapplied: int | None = (
             None  # windows at the end, in a row, that no step applied; None: not at the end yet
         )
+        self.done: dict[str, int] = {}  # by the policy: "skipped", "went_back", "lowered_rates"
         self.zero_steps = 0  # applied steps at the end, in a row, with only zero gradients, where there are few
         self.trace_ops: list[Operation] | None = None
         self.directory: str | None = None
@@ -236,6 +237,7 @@ class Report:
             "failure": self.failure,
             "unapplied": self.unapplied or 0,
             "zero_gradients": self.zero_steps,
+            "done": self.done,
             "ranks": ranks.world()[1] if ranks.several() else 1,
         }
         document = {

@@ -201,6 +201,8 @@ class Decision:
             went = session.part(session.rollback.go_back, optimizer, alarm, ordinal, vetoed=not written)
             if not went and session.part(ranks.several):  # the others went
                 action, alarm["action"] = "stop", "stopped"
+        if action == "skip" and (goes_back or undone or not written):
+            self._count("went_back" if goes_back else "skipped", "lowered_rates" if lowers else "")
         session.part(session.console.print_alarm, alarm, brief=alarm is session.recent.follower)
         for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
@@ -226,3 +228,8 @@ class Decision:
             return session.part(session.skipped.continue_without, optimizer, alarm["step"], otherwise=True)
         session.part(session.holds.release)
         return None
+
+    def _count(self, *what: str) -> None:
+        done = self._session.report.done
+        for key in filter(None, what):
+            done[key] = done.get(key, 0) + 1
