@@ -217,10 +217,13 @@ class ScanCommand {
 
   static std::string outcome(const Checkpoint& found, const Scanned& scanned, std::size_t bad, std::size_t all) {
     std::string text = bad != 0 ? std::to_string(bad) + " of " : "";
-    text += std::to_string(all) + (all == 1 ? " tensor" : " tensors");
+    text += (all == 0 ? "no" : std::to_string(all)) + (all == 1 ? " tensor" : " tensors");
     const bool is_one = bad == 1 || (bad == 0 && all == 1);
     text += is_one ? " is " : " are ";
-    text += bad != 0 ? "bad" : scanned.status.ok() ? "finite" : "read in part";
+    if (all == 0 && scanned.status.ok())
+      text += "of floating point";
+    else
+      text += bad != 0 ? "bad" : scanned.status.ok() ? "finite" : "read in part";
     text += " (" + found.format + ", " + shown_bytes(scanned.bytes);
     if (scanned.skipped != 0) text += ", " + std::to_string(scanned.skipped) + " of integers and the like not read";
     return text + ")";
@@ -238,7 +241,11 @@ class ScanCommand {
       if (prints) console_.out << shown(path + ": " + line_of(found, whole), console_) << '\n';
     }
     if (prints) {
-      console_.out << shown(path + ": " + outcome(found, scanned, bad_ - before, wholes.size()), console_) << '\n';
+      const auto read = std::ranges::count_if(
+          wholes, [&](const Whole& one) { return found.storages[one.tensor->storage].type.dtype != sense::DType::kOther; });
+      console_.out << shown(path + ": " + outcome(found, scanned, bad_ - before, static_cast<std::size_t>(read)),
+                            console_)
+                   << '\n';
       if (!scanned.is_exact) console_.complain(path + " has a tensor whose elements overlap: counts are too low");
     }
     if (!words_.json || !scanned.status.ok()) return;

@@ -160,6 +160,13 @@ def test_exit_codes_and_what_is_printed(tmp_path):
     torch.save({"w": torch.ones(3)}, old, _use_new_zipfile_serialization=False)
     cut.write_bytes(sound.read_bytes()[:-100])
     assert helpers.offline("scan", str(sound)) == (0, f"{sound}: 1 tensor is finite (torch zip, 12 bytes)\n", "")
+    for held, said in (
+        ({"w": torch.ones(3), "n": torch.ones(2).long()}, "1 tensor is finite (torch zip, 12 bytes"),
+        ({"n": torch.ones(2).long()}, "no tensors are of floating point (torch zip, 0 bytes"),
+    ):
+        torch.save(held, tmp_path / "mixed.pt")
+        text = f"{tmp_path / 'mixed.pt'}: {said}, 1 of integers and the like not read)\n"
+        assert helpers.offline("scan", str(tmp_path / "mixed.pt")) == (0, text, "")
     code, out, _ = helpers.offline("scan", str(bad))
     assert code == 1 and "w (float32 [2]): 1 NaN, 0 +Inf, 0 -Inf, first at [1]" in out
     assert helpers.offline("scan", "-q", str(bad))[:2] == (1, "")
