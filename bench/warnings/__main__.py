@@ -24,12 +24,12 @@ event in `events.jsonl` and an entry of `warnings` in the report.
 
 | name | reported when |
 |---|---|
-| `growth` | the loss has grown tenfold, or threefold while the gradients grew tenfold, or the gradients a hundredfold while the loss did not fall; along a line in logarithms, more than its scatter, and still growing. Or by a thousandfold within three steps. Or the largest weight is ten times the largest that the training began with, and a parameter grows by one factor per step. |
+| `growth` | the loss has grown tenfold, or threefold while the gradients grew tenfold, or the gradients a hundredfold while the loss did not fall; along a line in logarithms, more than its scatter, and still growing. Or by a thousandfold within three steps. Or the largest weight is ten times the largest that the training began with, four times where a third of the parameters hardly change, and a parameter grows by one factor per step. |
 | `spike` | the loss is ten times its usual value for four steps, and the gradients are three times theirs |
 | `outlier` | the loss of a single step is a thousand times its usual value and the gradients thirty times theirs, of what clipping leaves of them; or thirty and ten times, where that is forty times the usual distance of one step to the next. An event, an entry of the report and rows ([rows](rows.md)), without a line; the first 100 |
 | `vanishing` | the gradients are a millionth of those of the first steps, and the loss has not halved |
 | `scale` | the loss scale is at most 16 and 1024 times smaller than it was |
-| `dead` | the gradient of a parameter that had one has been exactly zero for 200 steps |
+| `dead` | the gradient of a parameter that had one has been exactly zero for 200 steps. Several at once are one line |
 | `clipping` | `clip_grad_norm_` has cut the gradients to less than a tenth in each of 200 steps |
 | `norm` | the 2-norm of all gradients, before clipping, is above `--grad-warn` |
 | `no-learning` | no parameter has changed for 256 steps, though gradients and learning rate are not zero |

@@ -31,12 +31,12 @@ void define_signal(py::module_& m) {
     return std::tuple(stored_gradient_norm(ordinal), figures.headroom_bits, figures.gradient_growth);
   });
   m.def("note_event_in_store", &note_event_in_store, py::arg("ordinal"), py::arg("step"), py::arg("event"));
-  // (index of the last value before the growth, factor per value, may it have begun earlier) of what grew to the end of
-  // the series, or None.
+  // (index of the last value before the growth, factor per value, may it have begun earlier, the value there) of what
+  // grew to the end of the series, or None.
   m.def("growth_to_end", [](const std::vector<double>& values) -> py::object {
     const auto growth = signal::growth_to_end(values);
     if (!growth) return py::none();
-    return py::make_tuple(growth->at, growth->factor, growth->is_older);
+    return py::make_tuple(growth->at, growth->factor, growth->is_older, growth->from);
   });
   // JSON of the onsets of a cause, and of the onset of an alarm, of these applied steps of one optimizer: (step, loss,
   // largest gradient, learning rate). warnings: of the report, as JSON.

@@ -56,6 +56,7 @@ nlohmann::ordered_json to_json(const signal::Warning& warning, const std::vector
   nlohmann::ordered_json one;
   one["what"] = signal::word(warning.what);
   one["name"] = name;
+  if (warning.what == signal::What::kGrowth) one["quantity"] = signal::word(warning.of);
   one["step"] = warning.step;
   one["since"] = warning.since;
   one["optimizer"] = optimizer;

@@ -36,6 +36,7 @@ constexpr std::uint32_t kClippedSteps = 200;
 constexpr std::uint16_t kDeadSteps = 200;
 constexpr std::uint16_t kNotCounted = 0xffff;  // no gradient but zero so far, or reported
 constexpr std::size_t kMostDead = 8;
+constexpr std::size_t kMostNamedRows = 7;  // of each end, of which the middle one says how far a gradient has grown
 
 bool is_usable(double value) noexcept { return std::isfinite(value) && value != 0; }
 
@@ -298,15 +299,25 @@ void StepWatch::look_at_dead(const Sample& sample, std::span<const float> gradie
   }
 }
 
+// Of one gradient, over the rows from `back` rows before the last one on. That of a bias, say, is nearly zero in some
+// steps.
+double StepWatch::usual_gradient(std::size_t parameter, std::size_t back, std::size_t count) const noexcept {
+  std::array<double, kMostNamedRows> room;
+  for (std::size_t i = 0; i < count; ++i)
+    room[i] = static_cast<double>(rows_[(row_ + 2 * kRows - 1 - back + i) % kRows * width_ + parameter]);
+  return median({room.data(), count});
+}
+
 // The parameter whose gradient has grown most since the onset, as far back as the rows reach.
 void StepWatch::name_largest(Warning& warning) const {
   if (rows_kept_ < 2) return;
   const std::size_t back = std::min<std::size_t>(rows_kept_ - 1, warning.step - warning.since);
-  const float* const now = rows_.data() + (row_ + kRows - 1) % kRows * width_;
-  const float* const then = rows_.data() + (row_ + kRows - 1 - back) % kRows * width_;
+  const std::size_t count = std::min((back + 1) / 2, kMostNamedRows);
+  if (count == 0) return;
   std::vector<std::pair<double, std::uint32_t>> grown;
   for (std::uint32_t i = 0; i < width_; ++i) {
-    if (now[i] > 0 && then[i] > 0) grown.emplace_back(static_cast<double>(now[i]) / then[i], i);
+    const double now = usual_gradient(i, count - 1, count), then = usual_gradient(i, back, count);
+    if (now > 0 && then > 0) grown.emplace_back(now / then, i);
   }
   if (grown.empty()) return;
   std::ranges::sort(grown, std::greater<>());

@@ -72,6 +72,7 @@ class StepWatch {
   void keep_gradients(std::span<const float> gradients);
   void look_at_dead(const Sample& sample, std::span<const float> gradients);
   void name_largest(Warning& warning) const;
+  double usual_gradient(std::size_t parameter, std::size_t back, std::size_t count) const noexcept;
   void report_growth(const Sample& sample, bool of_loss, const Course& course, const Rates& rates);
   bool loss_fell_since(std::uint64_t steps) const noexcept;
   bool is_noise(double log_loss) const noexcept;

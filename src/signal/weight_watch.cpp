@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kLeastPasses = 6;        // with a growth that lasts over
 constexpr std::size_t kLeastRisingPasses = 4;  // of them
 constexpr double kAboveStart = 10;             // times the largest weight that the training began with
+constexpr double kAloneAboveStart = 4;         // the same of one that grows alone: its layer, not the training
 constexpr double kLeastExplained = 0.8;        // of the variance of the logarithms
 constexpr double kSteady = 0.8;  // of the average rise, over the last half: a rise that levels off is learning
 constexpr std::uint32_t kStillPasses = 4;         // without a change
@@ -82,7 +83,9 @@ void WeightWatch::look_at_growth(std::uint64_t step, double lr, std::vector<Warn
     if (!std::isfinite(kept(0, i))) return;
     largest = std::max(largest, lasting(i));
   }
-  if (largest < kAboveStart * started_with_ || largest < 10 * said_) return;
+  if (largest < kAloneAboveStart * started_with_ || largest < 10 * said_) return;
+  const std::uint32_t alone = growing_alone();
+  if (alone == kNoParameter && largest < kAboveStart * started_with_) return;
   Warning w;
   double most = 0;
   Course worst;
@@ -91,7 +94,8 @@ void WeightWatch::look_at_growth(std::uint64_t step, double lr, std::vector<Warn
     Course course;
     if (!grows(i, &course)) continue;
     ++growing;
-    if (lasting(i) < kAboveStart * started_with_ || course.to - course.from <= most) continue;
+    if (lasting(i) < (i == alone ? kAloneAboveStart : kAboveStart) * started_with_ || course.to - course.from <= most)
+      continue;
     most = course.to - course.from;
     worst = course;
     w.parameter = i;

@@ -93,6 +93,18 @@ TEST(WeightWatch, TheOneThatGrowsWhileOthersStayIsNamed) {
   EXPECT_EQ(alone(9, {0.64}), kNoParameter);  // it has no other
 }
 
+TEST(WeightWatch, OneThatGrowsAloneIsWarnedOfEarlier) {
+  const auto first = [](double of_others) {
+    return warnings_of(
+        40, 6, [&](std::uint64_t pass, std::size_t i) { return Weight{grown(i == 2 ? 0.25 : of_others, pass)}; });
+  };
+  const auto alone = first(0), together = first(0.2);
+  ASSERT_FALSE(alone.empty());
+  ASSERT_FALSE(together.empty());
+  EXPECT_EQ(alone[0].parameter, 2u);
+  EXPECT_LE(alone[0].step + 3 * kPass, together[0].step);
+}
+
 TEST(WeightWatch, LinearWeightGrowthIsLearning) {
   EXPECT_TRUE(warnings_of(200, 3, [](std::uint64_t pass, std::size_t) {
                 return Weight{0.02f + 0.05f * static_cast<float>(pass)};

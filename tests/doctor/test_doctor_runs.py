@@ -109,6 +109,7 @@ def ring(tmp_path_factory):
     return path
 
 
+ONSET = {"step": 64, "name": "emb.weight", "rate": 1.01, "lr": 0.1, "text": "the largest weight of emb.weight grew"}
 SPEAKS = {
     "half-precision overflow": ("P1", "bad", dict(cause="half-precision-overflow", dtype="float16")),
     "a birth in float32": ("P1", "note", dict(cause="log-of-zero", op="aten::log")),
@@ -117,6 +118,7 @@ SPEAKS = {
     "a loss scale that collapsed": ("P10", "bad", dict(cause="loss-scale-misuse")),
     "a bad sample": ("P11", "bad", dict(cause="bad-data", phase="data")),
     "a learning rate": ("P12", "bad", dict(cause="learning-rate")),
+    "an onset": ("P12", "warn", dict(cause="overflow", step=900, onset=ONSET)),
     "a norm that overflowed": ("P13", "bad", dict(cause="clipping")),
     "damaged weights": ("P14", "bad", dict(weights="damaged")),
     "exp of large logits": ("P15", "bad", dict(cause="exp-overflow", op="aten::exp", largest=200.0)),

@@ -11,7 +11,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from ..base.types import FromFile
@@ -23,6 +23,20 @@ def number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
+
+
+def growth_to_end(values: Sequence[float]) -> tuple[int, float, float] | None:
+    """(index of the last one before the growth, the value there, factor per value) of what grew tenfold and more up to
+    the last one that is finite. Of run, report and doctor alike: src/signal/onset.h."""
+    import torch  # noqa: F401  the engine's libraries
+
+    from .. import _native
+
+    end = len(values)
+    while end and not math.isfinite(values[end - 1]):
+        end -= 1
+    found = _native.growth_to_end(list(values[:end]))
+    return (found[0], found[3], found[1]) if found else None
 
 
 def slope(values: Iterable[float]) -> tuple[float, float]:

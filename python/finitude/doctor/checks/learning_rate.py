@@ -2,13 +2,12 @@
 
 import math
 
-from ..facts import number
+from ..facts import growth_to_end, number
 from ..registry import bad, check, warn
 
 MOVED = 10.0  # times the size of the parameters: small initial values move by once or twice their own
-LOOKED_BACK = 20  # steps of the ring before its end
-WINDOW = 400  # steps whose first half says what is usual
-GROWTH = 1e3  # of the largest gradient within them
+GROWTH = 1e3  # of the largest gradient since its onset
+GO_BACK = "go back to a checkpoint of before that step, with a lower learning rate or a longer warm-up"
 
 
 @check("P12", "learning-rate", "steps")
@@ -65,45 +64,39 @@ def _has_closure(steps, step):
     return False
 
 
-def onset(ring):
-    """(index, growth) of the last step before the largest gradients began to grow to the end, or None: those that left
-    their usual size for good, or, in a short run, that grew without a break."""
-    sizes = [number(s["grad_absmax"]) for s in ring]
-    end = len(sizes) - 1
-    while end >= 0 and not math.isfinite(sizes[end]):
-        end -= 1
-    window = range(max(0, end - WINDOW), end + 1)
-    usual = sorted(sizes[i] for i in window[: len(window) // 2] if math.isfinite(sizes[i]))
-    if len(usual) >= LOOKED_BACK and usual[len(usual) // 2] > 0 and sizes[end] >= GROWTH * usual[len(usual) // 2]:
-        median = usual[len(usual) // 2]
-        begin = max(i for i in window if not sizes[i] > 2 * median)
-        return (begin, sizes[end] / median) if end - begin >= 3 else None
-    begin = end
-    while begin > 0 and sizes[begin - 1] < sizes[begin] and end - begin < LOOKED_BACK:
-        begin -= 1
-    if end - begin < 3 or sizes[begin] <= 0 or sizes[end] < GROWTH * sizes[begin]:
-        return None
-    return begin, sizes[end] / sizes[begin]
-
-
 @check("P12", "learning-rate", "run")
 def explosion(run):
-    """A bad step by the learning rate; gradients that grew a thousandfold and never came back up to the end of the run,
-    with the last step before, and where in the warm-up it was."""
+    """A bad step by the learning rate; since which step the run was on its way to one of another cause, as its report
+    says; else gradients that grew a thousandfold and never came back up to the end of the run, with the last step
+    before, and where in the warm-up it was."""
     for alarm in run.caused_by("learning-rate"):
         yield bad(
             f"{run.step(alarm)}: {(alarm.get('cause') or {}).get('text', '')}",
             (alarm.get("fix") or {}).get("text") or "a lower learning rate, or a longer warm-up",
             run.at(alarm),
         )
-    for steps in run.optimizers().values():
-        if found := onset(steps):
-            begin, growth = found
-            last = steps[begin]
+    grew = [a for a in run.findings if a.get("onset") and run.cause(a) != "learning-rate"]
+    for alarm in grew:
+        onset = alarm["onset"]
+        yield warn(
+            f"{run.step(alarm)}: before it, {onset['text']}",
+            GO_BACK,
+            None,
+            step=onset["step"],
+            name=onset["name"],
+            lr=onset.get("lr"),
+        )
+    for steps in () if grew else run.optimizers().values():
+        sizes = [number(s["grad_absmax"]) for s in steps]
+        if found := growth_to_end(sizes):
+            begin, before, _ = found
+            last, growth = steps[begin], max(s for s in sizes[begin:] if math.isfinite(s)) / before
+            if growth < GROWTH:
+                continue
             yield warn(
                 f"{run.who}the largest gradient grew {growth:.3g} times from step {last['step']} on, at learning rate "
                 f"{last['lr']:g}{_warm_up(steps, begin)}",
-                "go back to a checkpoint of before that step, with a lower learning rate or a longer warm-up",
+                GO_BACK,
                 None,
                 step=last["step"],
                 growth=growth,

@@ -2,7 +2,7 @@
 
 import math
 
-from ..facts import slope
+from ..facts import growth_to_end, slope
 from ..registry import bad, check, note, warn
 
 WINDOW = 25  # records before one that say what is usual
@@ -111,9 +111,14 @@ def growth(log):
             factor = high / low
             if factor < (GREW if role == "loss" else BLEW):
                 continue
-            ratio, fit = slope([v for _, v in smooth[at:]])
-            each = ratio ** (1 / max(1, len(smooth) - at - 1))
-            steady = f", by {each:.3g} in each record" if fit > 0.8 else ""
+            if found := growth_to_end(values):
+                index, low, each = found
+                (since, _), (step, high) = points[index], points[-1]
+                factor, steady = high / low, f", by {each:.3g} in each record"
+            else:
+                ratio, fit = slope([v for _, v in smooth[at:]])
+                each = ratio ** (1 / max(1, len(smooth) - at - 1))
+                steady = f", by {each:.3g} in each record" if fit > 0.8 else ""
             yield (bad if factor >= BLEW else warn)(
                 f"{series.name} grew from {low:.4g} at step {since}{_rate(log, since)} to {high:.4g} at step {step}"
                 f"{_rate(log, step)}{steady}",
