@@ -17,8 +17,9 @@ struct Known {
 // In the order in which they are reported.
 constexpr Known kKnown[] = {{"versions", "torch"},   {"versions", "finitude"}, {"versions", "python"},
                             {"machine", "platform"}, {"machine", "machine"},   {"program", "command"},
-                            {"program", "script"},   {"program", "git"},       {"step", "step"},
-                            {"step", "micro_batch"}, {"step", "rank"},         {"step", "optimizer"}};
+                            {"program", "script"},   {"program", "git"},       {"program", "on_alarm"},
+                            {"program", "level"},    {"step", "step"},         {"step", "micro_batch"},
+                            {"step", "rank"},        {"step", "optimizer"}};
 
 std::string as_text(const json& value) {
   if (value.is_null()) return "";

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace finitude::compare {
 namespace {
 
@@ -62,6 +64,87 @@ TEST(RunSeries, PointsOfSeveralStepsAreComparedAtTheirEnds) {
   const CourseJudgement found = judge_courses({{a}, {}}, {{b}, {}});
   EXPECT_EQ(found.step, 5U);
   EXPECT_EQ(found.differing.at(0).steps, 2U);
+}
+
+// Of so many applied steps.
+std::vector<record::StepRecord> ring(std::uint64_t steps) {
+  std::vector<record::StepRecord> records;
+  for (std::uint64_t step = 0; step < steps; ++step)
+    records.push_back({.step = step, .flags = record::kStepApplied, .loss = 1, .grad_absmax = 1, .lr = 0.1});
+  return records;
+}
+
+Course course(std::uint64_t steps, double loss = 1) {
+  return {{series("loss", std::vector<double>(steps, loss)), series("learning_rate", std::vector<double>(steps, 0.1))},
+          {},
+          ring(steps)};
+}
+
+TEST(RunSeries, AStepOfOneThatIsNotApplied) {
+  const Course a = course(10);
+  Course b = course(10);
+  b.recent[6].flags = record::kStepVetoed | record::kStepAlarm;
+  b.recent[6].loss = std::numeric_limits<double>::infinity();
+  b.alarms = {{"SGD", "loss is Inf", 6}};
+  const CourseJudgement found = judge_courses(a, b);
+  ASSERT_TRUE(found.diverges);
+  EXPECT_EQ(found.step, 6U);
+  ASSERT_EQ(found.fates.size(), 1U);
+  EXPECT_EQ(found.fates[0].a, "");
+  EXPECT_EQ(found.fates[0].b, "not applied: loss is Inf");
+  EXPECT_EQ(found.differing.at(0).level, Level::kDiffers);
+  EXPECT_EQ(found.differing.at(0).first_step, 6U);
+  EXPECT_FALSE(judge_courses(b, b).diverges);
+}
+
+TEST(RunSeries, StepsThatOneRingHasAloneSayNothingOfTheOther) {
+  Course a = course(10), b = course(10);
+  a.recent[2].flags = record::kStepScalerSkip;
+  b.recent.erase(b.recent.begin(), b.recent.begin() + 5);
+  EXPECT_FALSE(judge_courses(a, b).diverges);
+  EXPECT_EQ(judge_courses(a, course(10)).fates.at(0).a, "skipped by the GradScaler");
+}
+
+TEST(RunSeries, AnEndBeforeTheOther) {
+  const CourseJudgement found = judge_courses(course(10), course(7));
+  ASSERT_TRUE(found.diverges);
+  EXPECT_EQ(found.step, 7U);
+  ASSERT_EQ(found.ends.size(), 1U);
+  EXPECT_EQ(found.ends[0].a, 9U);
+  EXPECT_EQ(found.ends[0].b, 6U);
+  EXPECT_TRUE(found.fates.empty());
+}
+
+TEST(RunSeries, AnotherStartIsNotTheDivergence) {
+  const Course a = course(64, 1);
+  Course b = course(64, 1.3);
+  for (record::StepRecord& step : b.recent) step.loss = 1.3;
+  CourseJudgement found = judge_courses(a, b);
+  EXPECT_TRUE(found.diverges && found.differs_from_start);
+  EXPECT_EQ(found.step, 0U);
+  EXPECT_FALSE(found.differing.at(0).is_apart);
+  for (std::uint64_t step = 40; step < 64; ++step) {  // from there on it is more than another start explains
+    b.series[0].points[step] = {};
+    b.series[0].points[step].add(step, 0, 5);
+    b.series[0].points[step].step = step;
+  }
+  found = judge_courses(a, b);
+  EXPECT_TRUE(found.differs_from_start && found.differing.at(0).is_apart);
+  EXPECT_EQ(found.step, 40U);
+  EXPECT_EQ(found.differing.at(0).min_b, 5);
+  b.recent[20].flags = record::kStepVetoed;
+  EXPECT_EQ(judge_courses(a, b).step, 20U);
+}
+
+TEST(RunSeries, ThePlaceIsAsExactAsTheStoresAre) {
+  store::PointSeries a{"loss", "SGD", "", {}}, b = a;
+  a.points.resize(1);
+  a.points[0].add(0, 0, 3);
+  a.points[0].add(5, 0, 2);
+  b.points.resize(1);
+  b.points[0].add(0, 0, 3);
+  b.points[0].add(5, 0, 1);
+  EXPECT_EQ(judge_courses({{a}, {}}, {{b}, {}}).differing.at(0).unknown, 4U);
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostRunBytes = std::size_t{8} << 20;
-constexpr const char* kKept[] = {"torch", "finitude", "python", "command", "script", "git", "environment", "packages"};
+constexpr const char* kKept[] = {"torch",       "finitude", "python", "command", "script",   "git",
+                                 "environment", "packages", "flags",  "seeds",   "on_alarm", "level"};
 
 }  // namespace
 

@@ -9,17 +9,18 @@ import finitude
 import helpers
 
 
-def run_of(folder, rate=0.1, rate_later=None, scale=1.0):
-    """The folder of a run of six steps."""
-    torch.manual_seed(0)
+def run_of(folder, rate=0.1, rate_later=None, scale=1.0, seed=0, steps=6, bad=None):
+    """The folder of a run. bad: the step that is skipped."""
+    torch.manual_seed(seed)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    with finitude.watch(model, optimizer, runs=str(folder), quiet=True):
-        for step in range(6):
+    with finitude.watch(model, optimizer, runs=str(folder), quiet=True, on_alarm="skip"):
+        for step in range(steps):
             if step == 4 and rate_later is not None:
                 optimizer.param_groups[0]["lr"] = rate_later
             optimizer.zero_grad()
-            (model(torch.randn(3, 4)) * (scale if step >= 3 else 1)).square().mean().backward()
+            rows = torch.randn(3, 4) * (float("nan") if step == bad else 1)
+            (model(rows) * (scale if step >= 3 else 1)).square().mean().backward()
             optimizer.step()
     (run,) = folder.glob("*/")
     return run
@@ -29,6 +30,7 @@ def run_of(folder, rate=0.1, rate_later=None, scale=1.0):
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     made = {"plain": {}, "again": {}, "rate": {"rate": 0.2}, "later": {"rate_later": 0.05}, "loss": {"scale": 2.0}}
+    made.update({"short": {"steps": 4}, "bad": {"bad": 2}, "seed": {"seed": 1}, "seed_bad": {"seed": 1, "bad": 4}})
     return {name: run_of(root / name, **options) for name, options in made.items()}
 
 
@@ -68,6 +70,46 @@ def test_the_first_step_that_differs_is_named(runs):
     assert "learning_rate" not in first
     code, document = diff(runs, "plain", "later")
     assert {"learning_rate"} <= {one["quantity"] for one in document["series"]} and document["step"] == 4
+
+
+def text_of(runs, a, b):
+    return " ".join(helpers.finitude(runs["plain"].parent, "diff", str(runs[a]), str(runs[b])).out.split())
+
+
+def test_a_step_that_is_skipped_is_the_divergence(runs):
+    code, document = diff(runs, "plain", "bad")
+    assert code == 1 and document["step"] == 2 and document["fates"][0]["step"] == 2
+    assert (document["fates"][0]["a"], document["fates"][0]["b"]) == ("", "not applied: loss is NaN")
+    assert "they diverge at step 2: loss, in B not applied: loss is NaN" in text_of(runs, "plain", "bad")
+    assert "in A not applied: loss is NaN" in text_of(runs, "bad", "plain")
+
+
+def test_an_early_end_is_a_divergence(runs):
+    code, document = diff(runs, "plain", "short")
+    assert (code, document["step"], document["series"]) == (1, 4, [])
+    assert document["ends"] == {"a": "clean", "b": "clean", "optimizers": [{"optimizer": "SGD", "a": 5, "b": 3}]}
+    assert "they diverge at step 4: A ends after step 5 (clean), B after step 3" in text_of(runs, "plain", "short")
+
+
+def test_other_seeds_are_a_start_and_no_divergence_of_their_own(runs):
+    _code, document = diff(runs, "plain", "seed")
+    assert document["from_start"] and document["step"] == 0 and not document["fates"]
+    assert {"group": "seeds", "key": "torch", "a": "0", "b": "1"} in document["about"]
+    assert "differ from the first step on" in (text := text_of(runs, "plain", "seed")) and "beyond that nothing" in text
+    assert diff(runs, "plain", "seed_bad")[1]["step"] == 4
+    assert "beyond that step 4: in B not applied: loss is NaN" in text_of(runs, "plain", "seed_bad")
+
+
+def test_switches_of_torch_are_named(runs):
+    file = runs["again"] / "run.json"
+    before = file.read_text()
+    started = json.loads(before)
+    started["flags"]["deterministic"] = not started["flags"]["deterministic"]
+    file.write_text(json.dumps({**started, "on_alarm": "raise"}))
+    _code, document = diff(runs, "plain", "again")
+    file.write_text(before)
+    named = {(one["group"], one["key"]) for one in document["about"]}
+    assert {("flags", "deterministic"), ("program", "on_alarm")} <= named
 
 
 def test_a_map_of_names_is_for_dumps(runs, tmp_path):

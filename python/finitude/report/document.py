@@ -346,7 +346,7 @@ class Report:
         if not self.is_kept or not self.directory or len(self._started["optimizers"]) >= run_facts.MOST_GROUPS:
             return
         self._started["optimizers"].append(run_facts.hyper_parameters(optimizer, bool(self.config.redact)))
-        self._started["data"] = run_facts.data_sets()
+        self._started.update(run_facts.at_first_step(bool(self.config.redact)))
         self._put_started(self.directory)
 
     def path(self) -> str:

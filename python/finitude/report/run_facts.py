@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from .. import _native
 from ..base import git, secrets, working_folder
+from ..program import torch_flags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,6 +106,12 @@ def hyper_parameters(optimizer: Any, redact: bool = False) -> dict[str, Any]:
         }
         groups.append({**dict(list(kept.items())[:MOST_KEYS]), "parameters": len(group.get("params", ()))})
     return {"class": type(optimizer).__name__, "groups": groups}
+
+
+def at_first_step(redact: bool) -> dict[str, Any]:
+    """Switches of torch and, as in a capsule, seeds: the program has set them by now."""
+    seeds = {} if redact else {"seeds": torch_flags.seeds()}
+    return {"data": data_sets(), "flags": torch_flags.flags(), **seeds}
 
 
 def data_sets() -> list[dict[str, Any]]:
