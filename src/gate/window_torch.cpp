@@ -185,10 +185,11 @@ void after_backward() {
     bool is_gone = entry->begins_anew;
     const std::uint64_t bad_since = entry->bad_since;
     if (was_bad) {
-      // Accumulation adds one write to the same tensor; anything else means that the bad gradients were dropped.
+      // Accumulation writes to the same tensor, once, or as DistributedDataParallel does once more for the average.
+      // Anything else means that the bad gradients were dropped.
       const GradMark& now = entry->marks[bad_index];
       const bool anew = entry->begins_anew;  // even where the new gradient lies at the address of the old one
-      const bool gone = anew || now.state == GradMark::kClean || now.grad != bad.grad || now.version != bad.version + 1;
+      const bool gone = anew || now.state == GradMark::kClean || now.grad != bad.grad || now.version <= bad.version;
       // A gradient that an alarm has reported, or that belongs to the step of another optimizer, was not dropped by
       // the script.
       is_gone = gone && bad.reported == 0 && !entry->stands_elsewhere;

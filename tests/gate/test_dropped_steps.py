@@ -387,3 +387,20 @@ def test_look_at_damaged_weights_is_no_dropped_step(tmp_path, look):
     got = training(tmp_path, text, "--on-alarm", "warn")
     assert got.report["watched"]["handled_by_script"] == 0, got.text()
     assert got.alarms[0]["weights"] == "damaged" and not got.report["advisories"]
+
+
+def test_a_gradient_written_twice_by_backward_was_not_dropped(tmp_path):
+    """As DistributedDataParallel does, which puts the average into it."""
+    loop = """
+def write(p): p.grad.mul_(1.0)
+for p in model.parameters(): p.register_post_accumulate_grad_hook(write)
+for i in range(6):
+    opt.zero_grad()
+    (loss_of(batches[i]) * (NAN if i == 3 else 1.0)).backward()
+    loss_of(batches[i]).backward()
+    opt.step()
+"""
+    got = training(tmp_path, loop, "--on-alarm", "skip")
+    alarm = got.the_alarm()
+    assert (alarm["step"], alarm["action"]) == (3, "the step was skipped"), got.text()
+    assert got.watched["handled_by_script"] == 0 and not got.advisories(), got.text()
