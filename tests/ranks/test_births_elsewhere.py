@@ -40,10 +40,10 @@ def share(monkeypatch):
         monkeypatch.setattr(rank_births.ranks, "world", lambda: (own["rank"], 4))
         monkeypatch.setenv("LOCAL_RANK", str(own["rank"] % 2))
         config = types.SimpleNamespace(level=level, redact=redact)
-        report = types.SimpleNamespace(config=config, other_machines=merge.OtherMachines())
+        report = types.SimpleNamespace(config=config, elsewhere=[])
         vote = types.SimpleNamespace(store=store, key="step", rank=own["rank"], size=4, goes=goes, parted="")
         rank_births.share(vote, own, report)
-        return report.other_machines.listed([own])
+        return merge.elsewhere(report.elsewhere, [own])
 
     one.store = store
     return one
@@ -112,9 +112,9 @@ def test_what_no_report_may_hold_is_not_read(share, text):
 
 
 def test_a_report_holds_a_limited_number(share):
-    found = merge.OtherMachines()
+    found = []
     own = [alarm(0, "other-rank") for _ in range(6)]
     for one in own:
-        found.add(one, [alarm(2, "x")] * 16)
-    assert len(found.listed(own)) == merge.MOST_ELSEWHERE and len(found.listed(own[:1])) == 16
-    assert found.listed([own[0]] * merge.MAX_ALARMS) == []
+        merge.add_elsewhere(found, one, [alarm(2, "x")] * 16)
+    assert len(merge.elsewhere(found, own)) == merge.MOST_ELSEWHERE and len(merge.elsewhere(found, own[:1])) == 16
+    assert merge.elsewhere(found, [own[0]] * merge.MAX_ALARMS) == []

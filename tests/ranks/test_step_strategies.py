@@ -268,6 +268,17 @@ def test_each_strategy_skips_everywhere(tmp_path):
     assert asked["ddp"] == asked["reduced"] == 0, asked
 
 
+@pytest.mark.parametrize(
+    "name", ["fsdp2-scaler-clipped", "ddp-scaler", pytest.param("no_sync-scaler", marks=pytest.mark.thorough)]
+)
+def test_a_step_of_a_scaler_runs_again_in_place_on_all_ranks(tmp_path, name):
+    """And it is left out as without a second run: the same weights and scale."""
+    got = check(tmp_path, {name: CASES[name]})
+    assert all((a["rerun"], a["rerun_by"]) == ("persistent", "rewind") for a in got.alarms), got.text()
+    made = next(a for a in got.alarms if a["rank"] == 1)
+    assert made["births"][0]["source"].endswith('loss = loss * float("nan")'), made
+
+
 def test_a_restart_leaves_out_what_finite_ranks_left_out(tmp_path):
     """The update of this model exchanges values: a rank that took a step which the other one leaves out waits for it."""
     text = PROGRAM.replace("step == 3 and rank == 1", "step in (1, 3) and rank == 1")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
         owed: Optimizer | None
 
+        def ends_second_run(self, optimizer: Optimizer) -> bool: ...
+
         def settle(self, optimizer: Optimizer, judge: Callable[[Optimizer], Verdict]) -> Verdict: ...
 
 
@@ -53,7 +55,7 @@ class ScalerSkips:
         losses = [loss for loss in _native.window(optimizer)["losses"] if loss["owned"]]
         bad = {loss["serial"] for loss in losses if loss["bad"]}
         if not bad and not any(loss["answered"] and loss["serial"] in scaling.left_out for loss in losses):
-            return self.agreed(optimizer, scaler)
+            return True if self.agreed(optimizer, scaler) else None
         verdict: Verdict = True
         # A gradient that is not finite makes it skip the step, whoever lets the call through.
         scaling.begin_step(any(m >= sinks_of.BAD for m in _native.window(optimizer)["marks"]))
@@ -68,13 +70,20 @@ class ScalerSkips:
                 _native.close_window(optimizer)
         return True if verdict else None
 
-    def agreed(self, optimizer: Optimizer, scaler: Any) -> bool | None:
-        """Before GradScaler.step looks at the gradients: True where the step is bad on another rank and skipped. This
-        rank has no bad loss, and what the scaler is going to find in the gradients is its own business."""
-        if self._agreement.owed is not optimizer:
+    def agreed(self, optimizer: Optimizer, scaler: Any) -> Verdict:
+        """Before GradScaler.step looks at the gradients: True where the step is bad on another rank and skipped,
+        "again" where it runs again. This rank has no bad loss, and what the scaler is going to find in the gradients is
+        its own business."""
+        if self._agreement.ends_second_run(optimizer):
+            verdict = self._judge(optimizer)
+        elif self._agreement.owed is optimizer:
+            self._scaling.meet(scaler)
+            verdict = self._agreement.settle(optimizer, lambda _: None)
+        else:
             return None
-        self._scaling.meet(scaler)
-        return True if self._agreement.settle(optimizer, lambda _: None) else None
+        if verdict == "again":
+            _native.close_window(optimizer)
+        return verdict
 
     def skipped_once(self, optimizer: Optimizer, at_hand: bool = False) -> None:
         """Counts the skip; the scaler's search for a scale becomes an alarm where it does not end. at_hand: the window

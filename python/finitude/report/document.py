@@ -50,7 +50,7 @@ class Report:
         self.by_watch = False  # the program called finitude.watch without `finitude run`
         self.alarms, self.advisories, self.not_watched, self.warnings = [], [], [], []
         self.alarms_left_out = 0
-        self.other_machines = merge.OtherMachines()
+        self.elsewhere: list[tuple[Alarm, Any]] = []  # alarms of other machines, each with that of this rank
         self.unexplained: Alarm | None = None  # the alarm that a second run is to explain
         self.pid = os.getpid()  # a forked process has a report of its own
         self.complained = set()  # what was said once
@@ -242,7 +242,7 @@ class Report:
         }
         document = {
             **json.loads(_native.report_head(json.dumps(safe(facts), allow_nan=False))),
-            "alarms": alarms + self.other_machines.listed(alarms),
+            "alarms": alarms + (merge.elsewhere(self.elsewhere, alarms) if self.elsewhere else []),
             "advisories": self.advisories,
             "warnings": self.warnings,
             "failures": self.failures,

@@ -28,22 +28,16 @@ KILLED = "killed.json"  # in the folder of a process: the signal that ended it, 
 MOST_ELSEWHERE = 64  # alarms of other machines in one report
 
 
-class OtherMachines:
-    """Alarms of ranks of other machines, which those have sent (rerun/rank_births.py): the report has the whole story
-    of a step that all ranks ran again together."""
+def add_elsewhere(found: list[tuple[Alarm, Any]], own: Alarm, others: Sequence[Any]) -> None:
+    """What ranks of other machines have sent of the step of the alarm `own`, into found (rerun/rank_births.py)."""
+    found += [(own, one) for one in others[: max(0, MOST_ELSEWHERE - len(found))]]
 
-    def __init__(self) -> None:
-        self._found: list[tuple[Alarm, Any]] = []  # an alarm of this rank, one of another rank at the same step
 
-    def add(self, own: Alarm, others: Sequence[Any]) -> None:
-        """What others found of the step of the alarm `own`."""
-        self._found += [(own, one) for one in others[: max(0, MOST_ELSEWHERE - len(self._found))]]
-
-    def listed(self, alarms: Sequence[Alarm]) -> list[Any]:
-        """Of the steps of these alarms, which are this rank's: as many as there is room for."""
-        known = {id(one) for one in alarms}
-        decided = [{**other, "action": own.get("action", "stopped")} for own, other in self._found if id(own) in known]
-        return decided[: MAX_ALARMS - len(alarms)]
+def elsewhere(found: Sequence[tuple[Alarm, Any]], alarms: Sequence[Alarm]) -> list[Any]:
+    """Of those, what is of the steps of these alarms, which are this rank's: as many as there is room for."""
+    known = {id(one) for one in alarms}
+    decided = [{**other, "action": own.get("action", "stopped")} for own, other in found if id(own) in known]
+    return decided[: MAX_ALARMS - len(alarms)]
 
 
 def nothing_watched() -> Watched:

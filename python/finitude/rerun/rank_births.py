@@ -52,7 +52,7 @@ def share(vote: Vote, alarm: Alarm, report: Report) -> None:
     if is_received:
         _complete(alarm, others)
     if is_first:
-        report.other_machines.add(alarm, [one for one in others if not ranks.is_on_this_machine(one["rank"])])
+        merge.add_elsewhere(report.elsewhere, alarm, [o for o in others if not ranks.is_on_this_machine(o["rank"])])
 
 
 def _sent(alarm, says_host):

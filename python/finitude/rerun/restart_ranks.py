@@ -36,8 +36,8 @@ TOGETHER = (
     "trace every step is recorded"
 )
 ELSEWHERE = (
-    "the run has ranks on other machines, which this one cannot start again; run with --level trace, it records "
-    "every step"
+    "the run has ranks on other machines, which this one cannot start again; "
+    "run with --level trace, it records every step"
 )
 LONGEST = 300  # seconds: where the first run took longer up to a step that did not end it, it is not run again for that
 FILL = 0x3C  # of freed memory, where a second run asks for that; what is handed out holds its complement

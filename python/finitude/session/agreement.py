@@ -61,8 +61,8 @@ def scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
         agreement = session.agreement
         try:
             if session.part(agreement.begin_scaled, optimizer):
-                if native_callbacks.on_scaler_agreed(optimizer, self):
-                    return session.part(agreement.leave_out, optimizer)
+                if verdict := native_callbacks.on_scaler_agreed(optimizer, self):
+                    return session.part(agreement.leave_out, optimizer) if verdict is True else None
             return original(self, optimizer, *args, **kwargs)
         finally:
             session.part(agreement.end_scaled)
@@ -92,6 +92,7 @@ class Agreement:
         self._key = 0
         self._is_forced = False
         self._scaled: Optimizer | None = None  # a GradScaler's step of it is under way, and has been asked about
+        self._followed: Optimizer | None = None  # the last of those that another rank has found bad
         self._left_out: Optimizer | None = None  # the step of it that comes is bad on another rank
 
     def wants(self, optimizer: Optimizer) -> bool:
@@ -133,11 +134,19 @@ class Agreement:
         self._is_forced = True
 
     def begin_scaled(self, optimizer: Optimizer) -> bool:
-        """A GradScaler's step comes. True: the ranks are to be asked, and this one has no bad loss."""
+        """A GradScaler's step comes. True: the ranks are to be asked, and this one has no bad loss; or it ends the second
+        run of such a step."""
+        if self.ends_second_run(optimizer):
+            return True
+        self._followed = None
         if not self.begin(optimizer, is_scaled=True):
             return False
         self._scaled = optimizer
         return not any(loss["bad"] for loss in _native.window(optimizer)["losses"])
+
+    def ends_second_run(self, optimizer: Optimizer) -> bool:
+        """It is that of a GradScaler's step that another rank has found bad, and the scaler has not looked yet."""
+        return self._followed is optimizer and native_callbacks.runs_again()
 
     def end_scaled(self) -> None:
         self._scaled = None
@@ -235,5 +244,5 @@ class Agreement:
         }
         self._note_all(alarm)
         _native.consume_losses(optimizer)
-        # A GradScaler looks at the gradients before the step comes that would end a second run.
-        return self._act(optimizer, alarm, [], ways=() if optimizer is self._scaled else ladder.TOGETHER)
+        self._followed = self._scaled
+        return self._act(optimizer, alarm, [], ways=ladder.TOGETHER)
