@@ -134,8 +134,8 @@ class Agreement:
         self._is_forced = True
 
     def begin_scaled(self, optimizer: Optimizer) -> bool:
-        """A GradScaler's step comes. True: the ranks are to be asked, and this one has no bad loss; or it ends the second
-        run of such a step."""
+        """A GradScaler's step comes. True: the ranks are to be asked, and this one has no bad loss; or it ends the
+        second run of such a step."""
         if self.ends_second_run(optimizer):
             return True
         self._followed = None
