@@ -241,8 +241,9 @@ class ScanCommand {
       if (prints) console_.out << shown(path + ": " + line_of(found, whole), console_) << '\n';
     }
     if (prints) {
-      const auto read = std::ranges::count_if(
-          wholes, [&](const Whole& one) { return found.storages[one.tensor->storage].type.dtype != sense::DType::kOther; });
+      const auto read = std::ranges::count_if(wholes, [&](const Whole& one) {
+        return found.storages[one.tensor->storage].type.dtype != sense::DType::kOther;
+      });
       console_.out << shown(path + ": " + outcome(found, scanned, bad_ - before, static_cast<std::size_t>(read)),
                             console_)
                    << '\n';
