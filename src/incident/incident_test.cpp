@@ -129,6 +129,11 @@ TEST(ClosingLine, SaysFiniteOnlyWhereNothingElseWasSeen) {
   report["watched"]["handled_by_script"] = 1;
   EXPECT_EQ(closing_line(report),
             "finitude: 5 steps watched in 3.4 s, 20 gradients scanned, 1 bad step handled by the script");
+  report["advisories"].push_back(
+      advisory("handled-by-script", 4, "the loss was not finite; run it with --level trace"));
+  EXPECT_THAT(closing_line(report), HasSubstr("1 bad step handled by the script (step 4: the loss was not finite)"));
+  report["watched"]["handled_by_script"] = 2;
+  EXPECT_THAT(closing_line(report), HasSubstr("script (the last one, step 4: the loss was not finite)"));
   report["python"] = nullptr;
   EXPECT_THAT(closing_line(report), HasSubstr("handled by the program"));
   report = report_of(1, {alarm_at(0)});

@@ -233,6 +233,22 @@ std::string checkpoints_text(const json& report) {
 
 }  // namespace
 
+namespace {
+
+// What was bad in it: the program may have ended for that.
+std::string last_handled(const json& report, std::uint64_t handled) {
+  std::string found;
+  for (const json& one : report.at("advisories")) {
+    if (one["kind"] != "handled-by-script" || !one["step"].is_number_integer()) continue;
+    const std::string said = text(one, "text");
+    found = std::string(handled > 1 ? " (the last one, step " : " (step ") + one["step"].dump() + ": " +
+            said.substr(0, said.find(';')) + ")";
+  }
+  return found;
+}
+
+}  // namespace
+
 std::string closing_line(const json& report) {
   const json& watched = report.at("watched");
   const bool is_unwatched = report.at("outcome") == "unwatched";
@@ -253,7 +269,7 @@ std::string closing_line(const json& report) {
       parts.push_back(std::to_string(skips) + " skipped by the GradScaler");
     if (handled != 0)
       parts.push_back(counted(handled, "bad step", "bad steps") + " handled by the " +
-                      (show::is_of_cpp(report) ? "program" : "script"));
+                      (show::is_of_cpp(report) ? "program" : "script") + last_handled(report, handled));
     if (!report.at("alarms").empty()) parts.push_back(counted(show::alarm_count(report), "alarm", "alarms"));
     if (const auto skipped = count(watched, "skipped"); skipped != 0)
       parts.push_back(counted(skipped, "bad step", "bad steps") + " skipped");

@@ -4,7 +4,7 @@ import pytest
 
 from finitude.report import incident
 from finitude.session import windows
-from helpers import plain, run, training, write_script
+from helpers import TRAINING, plain, run, training, write_script
 
 LOOP = """
 import math
@@ -86,6 +86,14 @@ def test_leaving_loop_at_check_is_explained_at_end(tmp_path):
     (advisory,) = got.advisories("handled-by-script")
     assert got.code == 0 and not got.alarms and advisory["step"] == 2, got.text()
     assert advisory["births"][0]["op"] == "aten::mul" and "restart" in advisory["text"], got.text()
+
+
+@pytest.mark.parametrize("leaves", ["sys.exit(1)", 'raise SystemExit("loss is NaN")', "break"])
+def test_a_watched_program_that_ends_for_it_hears_which_loss(tmp_path, leaves):
+    text = LOOP.format(fault="* NAN", check="not torch.isfinite(loss)").replace("continue", leaves)
+    write_script(tmp_path, TRAINING + "import sys, finitude\nfinitude.watch()\n" + text)
+    said = plain(tmp_path, "train.py").err
+    assert "1 bad step handled by the script (step 2: a loss that was not finite was looked at" in said, said
 
 
 def test_raised_loss_is_what_is_compared(tmp_path):
