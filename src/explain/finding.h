@@ -37,6 +37,15 @@ struct Advice {
   };
   std::string text;
   Way way = Way::kOther;
+  bool is_above_zero = false;  // a clamp of what divides
+};
+
+// Where a bad value came from that no operation of the step computed.
+enum class CameFrom : std::uint8_t {
+  kOther,
+  kPython,  // made in Python or NumPy, and handed in by an operation
+  kNan,     // a number of the script's, as an argument of an operation
+  kInf,
 };
 
 struct Finding {
@@ -49,6 +58,8 @@ struct Finding {
   int fix_line = 0;
   bool fix_is_no_edit = false;  // the text names another way than the edits can try
   bool is_overflow = false;     // finite operands that left the range of the format, whatever class that gets
+  CameFrom came_from = CameFrom::kOther;
+  bool clamps_divisor = false;  // that is the fix, of a division by zero
   bool in_optimizer = false;    // born in an optimizer's step: its rows are those of weights, never samples
   int score = 0;                // rules compete; the highest wins
 

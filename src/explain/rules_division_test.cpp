@@ -48,6 +48,8 @@ TEST(DivisionByZero, TheAdviceIsWhatIsTriedFirst) {
     EXPECT_NE(f->fix_text.find("torch.where(d == 0, 1, d)"), std::string::npos) << f->fix_text;
   }
   EXPECT_EQ(both.edits.front().kind, replay::Edit::Kind::kClamp);
+  EXPECT_TRUE(both.clamps_divisor);
+  EXPECT_FALSE(infinite.clamps_divisor);
   EXPECT_NE(both.fix_text.find("clamp the denominator"), std::string::npos) << both.fix_text;
 }
 

@@ -363,6 +363,7 @@ TEST(BadData, NumberOfTheScriptThatIsNan) {
     EXPECT_EQ(b.speaks("bad-data"), !std::isfinite(number)) << number;
     if (std::isnan(number)) {
       EXPECT_EQ(b.explained().cause_class, "bad-data");
+      EXPECT_EQ(b.explained().came_from, CameFrom::kNan);
       EXPECT_NE(b.explained().text.find("a number that is NaN already (other)"), std::string::npos)
           << b.explained().text;
     }
@@ -391,6 +392,7 @@ TEST(BadData, NumberThatAnIndexPutWrites) {
   birth.first_reader = put;
   const Finding finding = b.explained();
   EXPECT_EQ(finding.cause_class, "bad-data");
+  EXPECT_EQ(finding.came_from, CameFrom::kNan);
   EXPECT_NE(finding.text.find("aten::index_put_ is given a number that is NaN already (values)"), std::string::npos)
       << finding.text;
 }

@@ -158,6 +158,7 @@ nlohmann::json SecondRun::analyse(const explain::StepHistory& history, double se
   drop_doubtful_sources(found);
   if (taped_) statistics_ = capture::write_statistics(trace, false);
   if (found["fix"].is_object()) found["fix"].erase("edit");  // the words of a change to a Python program
+  for (const char* name : {"is_overflow", "came_from", "clamps_divisor"}) found.erase(name);  // no part of a report
   tracer.clear();
   return found;
 }

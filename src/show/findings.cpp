@@ -274,6 +274,18 @@ void lead_out_of_package(const record::Trace& trace, json* fix) {
 
 }  // namespace
 
+namespace {
+
+// Whose words the fix has where it clamps what divides: "rule", "edit", else null.
+const char* clamps_divisor(const explain::Finding& finding) {
+  const std::optional<replay::Edit>& edit = finding.fix_edit;
+  if (edit && !edit->how.empty())
+    return edit->kind == replay::Edit::Kind::kClamp && edit->arg == "other" ? "edit" : nullptr;
+  return finding.clamps_divisor ? "rule" : nullptr;
+}
+
+}  // namespace
+
 json findings(const record::Trace& trace, const locate::Located& located, const explain::Finding& finding) {
   json out = {{"births", json::array()}, {"path", json::array()}};
   constexpr std::size_t kMaxBirths = 16;
@@ -310,7 +322,13 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
                   {"confidence", finding.confidence},
                   {"text", finding.text},
                   {"experiments", experiments}};
-  if (finding.is_overflow) out["is_overflow"] = true;  // for what follows; no part of a report
+  // For what follows; no part of a report.
+  if (finding.is_overflow) out["is_overflow"] = true;
+  if (finding.came_from != explain::CameFrom::kOther)
+    out["came_from"] = finding.came_from == explain::CameFrom::kPython ? "Python"
+                       : finding.came_from == explain::CameFrom::kNan  ? "NaN"
+                                                                       : "Inf";
+  if (const char* whose = clamps_divisor(finding)) out["clamps_divisor"] = whose;
   if (finding.budget_seconds > 0) {
     out["cause"]["tried_seconds"] = finding.tried_seconds;
     out["cause"]["budget_seconds"] = finding.budget_seconds;

@@ -1,6 +1,6 @@
 """The dictionaries that the package passes on, key by key: an alarm and all that is in a report, what the engine found
-out from a trace. For annotations alone, as base/types.py, which has these names too.
-A key that is not always there is NotRequired. docs/report.schema.json says more of those of a report."""
+out from a trace. For annotations alone, as base/types.py, which has these names too. A key that is not always there is
+NotRequired. docs/report.schema.json says more of those of a report."""
 
 from __future__ import annotations
 
@@ -370,8 +370,7 @@ if TYPE_CHECKING:
         birth: Birth  # the call that made it
 
     class Findings(TypedDict, total=False):
-        """What the engine found out from a trace (incident.Analysis). Of a tape that does not play only `tape`; where
-        nothing was born only `births`, which is empty then."""
+        """What the engine found out from a trace. Of a tape that does not play only `tape`; no birth: only `births`."""
 
         births: list[Birth]
         cause: Cause
@@ -379,6 +378,8 @@ if TYPE_CHECKING:
         path: list[Place]
         micro_batch: int  # of births[0]
         is_overflow: bool  # finite operands left the range of the format, whatever class the cause has; missing: no
+        came_from: Literal["Python", "NaN", "Inf"]  # CameFrom in src/explain/finding.h; a number: NaN, Inf
+        clamps_divisor: Literal["rule", "edit"]  # that is the fix of a division, in whose words; missing: it is not
         absorbed: list[Birth]  # that reached no sink
         after_backward: list[int]  # indices of births in what the script makes of the gradients
         num_ops: int

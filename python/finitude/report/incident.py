@@ -281,7 +281,6 @@ class Analysis:
         if optimizer is not None:
             steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
             beyond_rate.add_to(found, optimizer, self._started_with.get(id(optimizer)) or {}, steps)
-            found.pop("is_overflow", None)  # no part of a report
             hyperparameters.add_to(found, optimizer)
             impossible_state.add_to(found, optimizer, ops)
             impossible_state.add_variance(found, optimizer)
@@ -291,6 +290,8 @@ class Analysis:
         value_lines.add_to(found, lines, optimizer, sinks or ())
         own_gradients.add_to(found, late)
         own_gradients.add_hook(found)
+        for name in ("is_overflow", "came_from", "clamps_divisor"):  # no part of a report
+            found.pop(name, None)
         return ranks.not_from_here(found)
 
     def of_unwritten_memory(self, optimizer: Optimizer, sinks: Sequence[Sink]) -> Findings | None:

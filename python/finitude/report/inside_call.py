@@ -12,14 +12,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import Findings
 
-ADVICE = "clamp the denominator above zero"  # as src/explain/rules/division_by_zero.cpp begins it
-EDIT = "clamp other of "  # as src/explain/edits.cpp does, before what the rule itself says
 OR = "; or, not tried here, "
 
 
 def add_to(found: Findings) -> None:
     birth, fix = (found["births"][0] if found.get("births") else None), found.get("fix")
-    if birth is None or not fix or fix.get("diff") or not fix["text"].startswith((ADVICE, EDIT)):
+    if birth is None or not fix or fix.get("diff") or not found.get("clamps_divisor"):
         return
     if birth["phase"] != "forward" or not birth["op"].startswith("aten::div"):
         return
@@ -30,8 +28,8 @@ def add_to(found: Findings) -> None:
         return
     if not any(isinstance(node, ast.Call) for node in ast.walk(statement)):
         return
-    edit, _, other = fix["text"].partition(OR)
-    if edit.startswith(ADVICE):
+    _, _, other = fix["text"].partition(OR)
+    if found["clamps_divisor"] == "rule":
         other = (
             "the division is inside what this line calls, where it cannot be changed: give that call nothing that is "
             "all zero or has no spread, or take it out before"

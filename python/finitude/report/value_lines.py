@@ -18,6 +18,7 @@ import torch
 
 from .. import _native
 from ..base import compat, sources, working_folder
+from ..base.kinds import is_a
 from ..base.robust import in_any_case
 from ..program import ranks, signals
 from . import memory_lines, object_exchange, value_tracer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 MOST_LINES, MOST_NUMBERS, MOST_NOTES = 20_000, 1 << 24, 1000
 A_LOOK = 64  # costs as much as so many numbers
 TAKES_IN = ("aten::lift_fresh", "aten::from_file", "aten::_to_copy", "")
+A_NUMBER = ("NaN", "Inf")  # `came_from` of one that is an argument of an operation
 WRITE_FINITE = (
     "write a finite number at this line; where it marks missing data, replace these elements with torch.where before "
     "any arithmetic: taken out after it, they still reach gradients"
@@ -197,7 +199,7 @@ class _Watch:
                 found[name] = id(value)
         me = frame.f_locals.get("self") if attributes else None
         held = getattr(me, "__dict__", None)
-        held = held if isinstance(held, dict) and not isinstance(me, torch.nn.Module) else {}
+        held = held if isinstance(held, dict) and not is_a(me, torch.nn.Module) else {}
         for name in attributes & held.keys():
             if self.look.is_bad(held[name]):
                 found[f"self.{name}"] = id(held[name])
@@ -317,9 +319,9 @@ def add_to(found: Findings, watch: _Watch | None, optimizer: Optimizer | None, s
     if watch is not None:
         memory_lines.add_to(found, watch.memory, optimizer, sinks)
     birth = found["births"][0] if found.get("births") else None
-    if watch is None or birth is None or not _came_in(birth, found["cause"]):
+    if watch is None or birth is None or not _came_in(birth, found):
         return
-    known = watch.maker(birth["file"], birth["line"], "NaN already" in found["cause"]["text"])
+    known = watch.maker(birth["file"], birth["line"], found.get("came_from") == "NaN")
     if known is None:
         _add_written(found, birth)
         return
@@ -335,16 +337,16 @@ def add_to(found: Findings, watch: _Watch | None, optimizer: Optimizer | None, s
     birth.update({"source": made.place.source, "name": name or made.name})
 
 
-def _came_in(birth, cause):
+def _came_in(birth, found):
     if birth["phase"] == "forward":  # a number of Python's, as an argument of an operator
-        return cause["class"] == "bad-data" and f"{birth['op']} is given a number" in cause["text"]
+        return found.get("came_from") in A_NUMBER
     return birth["phase"] == "data" and "datum" not in birth and birth["op"] in TAKES_IN
 
 
 def _add_written(found, birth):
     """No name brings it: where the statement itself holds such a number, nothing came in from elsewhere."""
     cause, fix, made = found["cause"], found.get("fix"), next(iter(birth["outputs"]), None)
-    if birth["phase"] != "data" or not made or not cause["text"].startswith("made where no operation is seen"):
+    if birth["phase"] != "data" or not made or found.get("came_from") != "Python":
         return
     if sources.is_of_package(birth["file"] or "") or not (made["nan"] or made["inf"]):
         return
@@ -396,7 +398,7 @@ def _add_made(found, birth, place, maker, name):
     else:
         text = f"{maker or name or 'it'} comes out not finite of the call at {at}"
     is_elsewhere = (place.file, place.line) != (birth["file"], birth["line"])
-    if place.written_so and not is_elsewhere and cause["class"] == "bad-data" and " already (" in cause["text"]:
+    if place.written_so and not is_elsewhere and found.get("came_from") in A_NUMBER:
         cause["text"] = text
         if fix and not fix["verified"]:
             fix["text"] = WRITE_FINITE

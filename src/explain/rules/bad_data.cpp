@@ -38,6 +38,8 @@ std::string is_given_a_number(const record::Op& reader, const record::TensorUse&
          ": it was written or computed in Python or NumPy, where no operation is seen";
 }
 
+CameFrom a_number(const record::TensorUse& bad) { return bad.health.nan ? CameFrom::kNan : CameFrom::kInf; }
+
 constexpr const char* kLookAtTheNumber =
     "look where that number comes from (a mean of nothing, 0/0, a metric that is not there yet), and skip it "
     "until it is finite";
@@ -57,6 +59,7 @@ std::optional<Finding> of_a_number(const Scene& s) {
               of_gradient ? "look where the number that the gradient is multiplied by comes from (a scale, a "
                             "coefficient of clipping), and skip the step where it is not finite"
                           : kLookAtTheNumber);
+  result.came_from = a_number(*bad);
   conclude(result, true);
   return result;
 }
@@ -249,6 +252,7 @@ class BadData : public Rule {
     std::string text,
         fix =
             "filter or fill such values when the batch is made, before this line; masking after arithmetic is too late";
+    CameFrom came_from = CameFrom::kOther;
     int score = bad ? kScoreOneMeaning - 10 : kScoreOrigin;
     const bool made_here = data && s.op && !bad;
     if (made_here) {  // how it went wrong there may be known better: then that rule's class is more use
@@ -259,6 +263,7 @@ class BadData : public Rule {
       const bool from_host = plain_name(s.op->name) == "lift_fresh";
       text = from_host ? "made where no operation is seen (Python, NumPy), and handed in by " + s.op->name
                        : "made while the batch was prepared, by " + s.op->name;
+      if (from_host) came_from = CameFrom::kPython;
       text += at_rows(s.birth);
       fix = in_pipeline ? "guard this line of the data pipeline; where it works in place on stored data, work on a copy"
                         : "check what this line is given: fill or drop missing values (None, NaN) before "
@@ -266,6 +271,7 @@ class BadData : public Rule {
                           "and average without it (torch.nansum, torch.nanmean)";
       if (from_host && read != nullptr && read->health.numel == 1 && !in_pipeline) {  // x[mask] = value
         text = is_given_a_number(*reader, *read);
+        came_from = a_number(*read);
         fix = kLookAtTheNumber;
       }
       score = kScoreRange + 50;
@@ -277,6 +283,7 @@ class BadData : public Rule {
     Finding result = finding(s, "bad-data", score, text, fix);
     Probe probe(s, s.birth.op);
     result.fix_is_no_edit = made_here;
+    result.came_from = came_from;
     if (bad && !data) {
       probe.without_rows();
       probe.again();

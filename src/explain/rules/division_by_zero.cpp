@@ -226,9 +226,11 @@ Advice fix_for(const std::string& what, const Point& point, bool replaces, bool 
     return {
         "leave the loop where the denominator has become zero, before this line; or clamp each denominator in it "
         "above zero"};
-  return {point.operand.numel() <= 1 ? "clamp the denominator above zero; or, not tried here, skip such a batch"
-                                     : "clamp the denominator above zero; or, not tried here, add an epsilon to it",
-          Way::kClamp};
+  return {.text = point.operand.numel() <= 1
+                      ? "clamp the denominator above zero; or, not tried here, skip such a batch"
+                      : "clamp the denominator above zero; or, not tried here, add an epsilon to it",
+          .way = Way::kClamp,
+          .is_above_zero = true};
 }
 
 // The rows of the birth are those of its output: they are reported only where the denominator has the same.
@@ -281,6 +283,7 @@ class DivisionByZero : public Rule {
     Finding result = finding(s, "division-by-zero", kScorePoint, text, fix.text);
     // What it divides by is made inside it, or comes out otherwise where it is written otherwise.
     result.fix_is_no_edit = point->arg.empty() || fix.way == Way::kNoEdit;
+    result.clamps_divisor = fix.is_above_zero;
     Probe probe(s, s.culprit);
     if (!point->arg.empty()) probe.zeros_replaced(point->arg);
     probe.in_float64(false);
