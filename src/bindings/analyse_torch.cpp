@@ -24,6 +24,7 @@
 #include "observe/stream_watch_torch.h"
 #include "observe/tracer_torch.h"
 #include "observe/zoned_memory_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
 #include "replay/fill_unwritten_torch.h"
 #include "replay/lab_torch.h"
@@ -88,7 +89,7 @@ replay::LastUpdate ask_last_update(const py::object& last) {
       return update;
     }
     const auto tensor = [](const py::handle& item) {
-      if (!THPVariable_Check(item.ptr())) throw py::type_error("no tensor");
+      if (!is_tensor_object(item.ptr())) throw py::type_error("no tensor");
       return local_of(THPVariable_Unpack(item.ptr()));
     };
     for (const py::handle& item : py::list(reported)) {

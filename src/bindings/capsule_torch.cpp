@@ -7,6 +7,7 @@
 #include "bindings/tape_python.h"
 #include "capture/capsule_folder_posix.h"
 #include "capture/capsule_queue_posix.h"
+#include "pyhost/is_tensor_torch.h"
 #include "replay/keep_tape_torch.h"
 #include "standby/open_tape_torch.h"
 
@@ -21,7 +22,7 @@ std::vector<capture::NamedTensor> start_tensors(const py::list& list) {
   std::vector<capture::NamedTensor> tensors;
   for (const py::handle& item : list) {
     const auto entry = item.cast<py::tuple>();
-    if (!THPVariable_Check(entry[2].ptr())) throw py::type_error("not a tensor");
+    if (!is_tensor_object(entry[2].ptr())) throw py::type_error("not a tensor");
     const at::Tensor& t = THPVariable_Unpack(entry[2].ptr());
     if (!t.device().is_cpu() || !t.is_contiguous()) throw py::value_error("not contiguous on the CPU");
     tensors.push_back({entry[0].cast<std::string>(),

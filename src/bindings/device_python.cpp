@@ -9,6 +9,7 @@
 #include "gate/gate_cuda_torch.h"
 #include "gate/gate_parts_torch.h"
 #include "gate/state_torch.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace py = pybind11;
 
@@ -44,7 +45,7 @@ void define_device(py::module_& m) {
   m.def("leave_devices", [] { leave_devices(true); });
   m.def("device_trouble", &device_trouble);
   m.def("is_on_device", [](py::handle t) {
-    return THPVariable_Check(t.ptr()) && is_watched_device(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl());
+    return is_tensor_object(t.ptr()) && is_watched_device(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl());
   });
   // finish_late(limit_s): the verdicts of all steps, as they come; what on_late raises is raised here. Returns how many
   // steps' did not: the program ends, and a device that hangs must not keep it.

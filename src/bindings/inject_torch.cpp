@@ -19,6 +19,7 @@
 #include "observe/tensor_view_torch.h"
 #include "observe/traced_torch.h"
 #include "observe/tracer_torch.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace py = pybind11;
 
@@ -335,10 +336,10 @@ void define_inject(py::module_& m) {
   m.def("inject_steps", &steps);
   m.def("inject_inside", &inside_of);
   m.def("inject_flip", [](py::handle t, std::int64_t element, std::int64_t bit) {
-    return THPVariable_Check(t.ptr()) && flip(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), element, bit);
+    return is_tensor_object(t.ptr()) && flip(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), element, bit);
   });
   m.def("inject_write", [](py::handle t, std::int64_t element, double value) {
-    return THPVariable_Check(t.ptr()) && overwrite(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), element, value);
+    return is_tensor_object(t.ptr()) && overwrite(*THPVariable_Unpack(t.ptr()).unsafeGetTensorImpl(), element, value);
   });
 }
 

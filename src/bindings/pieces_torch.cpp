@@ -19,6 +19,7 @@
 #include "gate/state_torch.h"
 #include "gate/window_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/meter.h"
 #include "rewind/frames_python.h"
 #include "rewind/loader_torch.h"
@@ -78,7 +79,7 @@ bool of_optimizer(const std::string& name, OptimizerEntry& entry, long count, do
 
 bool of_tensor(const std::string& name, PyObject* object, long count, double* ns) {
   volatile bool kept = false;
-  if (!THPVariable_Check(object)) return false;
+  if (!is_tensor_object(object)) return false;
   const at::Tensor& tensor = THPVariable_Unpack(object);
   if (name == "scan") {
     *ns = time_of(count, [&] { kept = judge(tensor).state != GradMark::kClean; });

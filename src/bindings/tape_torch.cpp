@@ -9,6 +9,7 @@
 #include "cli/replay/replay_command_torch.h"
 #include "gate/state_torch.h"
 #include "observe/tape_recorder_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/places_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
 #include "replay/tape_player.h"
@@ -140,7 +141,7 @@ void define_tape(py::module_& m) {
   });
   m.def("tape_on", [] { return TapeRecorder::get().on(); });
   m.def("tape_name", [](py::handle t, const std::string& kind, const std::string& name) {
-    if (!THPVariable_Check(t.ptr())) return;
+    if (!is_tensor_object(t.ptr())) return;
     const at::Tensor& local = local_of(THPVariable_Unpack(t.ptr()));
     if (TemplateInHand* const hand = template_in_hand())
       hand->name_on_tape(local, kind, name);
@@ -149,7 +150,7 @@ void define_tape(py::module_& m) {
   });
   // What a replay has to come to. False: the tape does not touch this tensor.
   m.def("tape_outcome", [](const std::string& kind, const std::string& name, py::handle t) {
-    if (!THPVariable_Check(t.ptr())) return false;
+    if (!is_tensor_object(t.ptr())) return false;
     const at::Tensor& local = local_of(THPVariable_Unpack(t.ptr()));
     if (TemplateInHand* const hand = template_in_hand()) return hand->add_outcome(kind, name, local);
     return TapeRecorder::get().add_outcome(kind, name, local);
@@ -199,7 +200,7 @@ void define_tape(py::module_& m) {
   m.def("tape_when_armed", [](std::size_t max_bytes) { live().tape_when_armed = max_bytes; });
   // Does the step on the tape at hand read this tensor?
   m.def("tape_reads", [](py::handle t) {
-    if (!THPVariable_Check(t.ptr())) return false;
+    if (!is_tensor_object(t.ptr())) return false;
     const at::Tensor& local = local_of(THPVariable_Unpack(t.ptr()));
     if (const TemplateInHand* const hand = template_in_hand()) return hand->reads(local);
     return TapeRecorder::get().reads(*local.unsafeGetTensorImpl());

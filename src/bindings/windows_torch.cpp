@@ -14,6 +14,7 @@
 #include "gate/verdict_torch.h"
 #include "gate/window_torch.h"
 #include "observe/tracer_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "rewind/window_start_torch.h"
 #include "standby/step_store_torch.h"
 
@@ -56,7 +57,7 @@ void register_optimizer(py::handle optimizer, bool in_torch, bool risky) {
   entry->risky = risky;
   entry->predicted = std::max(entry->predicted, 1u);
   for_each_parameter(optimizer.ptr(), [&](std::uint32_t index, PyObject* p) {
-    if (THPVariable_Check(p)) set_owner(*THPVariable_Unpack(p).unsafeGetTensorImpl(), entry, index);
+    if (is_tensor_object(p)) set_owner(*THPVariable_Unpack(p).unsafeGetTensorImpl(), entry, index);
     if (entry->marks.size() <= index) entry->marks.resize(index + 1);
   });
 }

@@ -15,6 +15,7 @@
 #include "gate/marks_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "pyhost/exception_barrier_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/places_torch.h"
 #include "pyhost/python_compat.h"
@@ -40,7 +41,7 @@ void note_overflow(PyObject* parameters, double in_float64) {
   const bool placed = current_place(&stack) && !stack.frames.empty();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); ++i) {
     PyObject* p = PyList_GET_ITEM(parameters, i);
-    if (!THPVariable_Check(p)) continue;
+    if (!is_tensor_object(p)) continue;
     auto [it, last] = live().owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
     for (; it != last; ++it) {
       it->second.first->norm_overflow = true;
@@ -175,7 +176,7 @@ bool is_read_step(PyObject* list) {
   constexpr std::uint64_t kReadEvery = 16;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     PyObject* p = PyList_GET_ITEM(list, i);
-    if (!THPVariable_Check(p)) continue;
+    if (!is_tensor_object(p)) continue;
     const auto found = live().owner.find(THPVariable_Unpack(p).unsafeGetTensorImpl());
     if (found != live().owner.end()) return found->second.first->step % kReadEvery == 0;
   }
@@ -200,7 +201,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   const Metered hook(Piece::kHook);
   Live& l = live();
   PyObject* const original = l.original_clip.get();
-  if (l.devices != 0 && l.on && nargs >= 3 && PyList_Check(args[0]) && THPVariable_Check(args[2]) &&
+  if (l.devices != 0 && l.on && nargs >= 3 && PyList_Check(args[0]) && is_tensor_object(args[2]) &&
       is_watched_device(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl())) {
     const bool proves = keeps_finite(args[1]);
     as_guest([&] { before_device_write(args[0], proves && norm_type_of_caller() > 0 ? args[2] : nullptr); });
@@ -219,7 +220,7 @@ PyObject* clip_with_norm(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   PyObject* list = l.on && nargs >= 1 ? (PyList_Check(args[0]) ? args[0] : nullptr) : nullptr;
   as_guest([&] {
     observe::TensorView v;
-    if (l.on && nargs >= 3 && THPVariable_Check(args[2]) &&
+    if (l.on && nargs >= 3 && is_tensor_object(args[2]) &&
         observe::view_of(*THPVariable_Unpack(args[2]).unsafeGetTensorImpl(), &v)) {
       const sense::Quick q = observe::quick(v);
       // Norms of a type above 0 are NaN or Inf as soon as one element is. Type 0 counts, and the negative ones lose an

@@ -15,6 +15,7 @@
 #include "gate/window_torch.h"
 #include "pyhost/attributes_python.h"
 #include "pyhost/gil_python.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -36,7 +37,7 @@ Object flag_of(PyObject* optimizer) {
 // A number that is not zero; a tensor is taken for one, since to look would wait for the device.
 bool is_set(PyObject* value) {
   if (value == nullptr) return false;
-  if (THPVariable_Check(value)) return true;
+  if (is_tensor_object(value)) return true;
   const int truth = PyObject_IsTrue(value);
   PyErr_Clear();
   return truth == 1;
@@ -214,7 +215,7 @@ bool decide_step(OptimizerEntry& entry, WindowVerdict* verdict, bool may_be_late
   at::Tensor foreign;
   if (there && there.get() != gate.flag_object.get()) {
     facts.has_foreign_flag = true;
-    if (THPVariable_Check(there.get())) {
+    if (is_tensor_object(there.get())) {
       const at::Tensor& t = foreign = THPVariable_Unpack(there.get());
       facts.foreign_flag_fits =
           t.dim() == 0 && t.scalar_type() == at::kFloat && t.device() == gate.parts.front().device;

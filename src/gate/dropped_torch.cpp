@@ -9,6 +9,7 @@
 #include "gate/param_groups_torch.h"
 #include "gate/requested_gradients_torch.h"
 #include "gate/second_run.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -33,7 +34,7 @@ std::uint64_t last_applied(const OptimizerEntry& entry) {
   std::uint64_t last = entry.drops.applied_at;
   const auto& owner = live().owner;
   ParamGroups(entry.self).for_first(OptimizerEntry::kProbes, [&](std::uint32_t, PyObject* p) {
-    if (!THPVariable_Check(p)) return;
+    if (!is_tensor_object(p)) return;
     auto [it, end] = owner.equal_range(THPVariable_Unpack(p).unsafeGetTensorImpl());
     for (; it != end; ++it) last = std::max(last, it->second.first->drops.applied_at);
   });

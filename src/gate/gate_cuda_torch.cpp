@@ -18,6 +18,7 @@
 #include "gate/stream_cuda_torch.h"
 #include "observe/device_memory_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace finitude::bindings {
 
@@ -238,7 +239,7 @@ std::string device_trouble() { return device_settings().trouble; }
 void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
   bool any = false;
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
-    if (!THPVariable_Check(p)) return;
+    if (!is_tensor_object(p)) return;
     const c10::TensorImpl& parameter = *THPVariable_Unpack(p).unsafeGetTensorImpl();
     any = any || is_watched_device(parameter);
     // A shard (DTensor): each rank would decide for itself which steps are applied, and torch refuses a plain flag
@@ -254,7 +255,7 @@ void register_device(OptimizerEntry& entry, bool takes_flag, bool sgd) {
   entry.device->sgd = sgd;
   // The lists are opened here, outside of the steps: that allocates.
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
-    if (!THPVariable_Check(p) || !entry.device->in_order) return;
+    if (!is_tensor_object(p) || !entry.device->in_order) return;
     const at::Tensor& parameter = THPVariable_Unpack(p);
     if (is_watched_device(*parameter.unsafeGetTensorImpl())) part_on(*entry.device, parameter.device());
   });
@@ -399,7 +400,7 @@ void scan_before_clip(const std::vector<Owned>& found, PyObject* norm) {
   }
   finitude_cuda_tensor norm_memory{};
   std::optional<c10::Device> norm_device;
-  if (norm != nullptr && THPVariable_Check(norm)) {
+  if (norm != nullptr && is_tensor_object(norm)) {
     const at::Tensor& tensor = THPVariable_Unpack(norm);
     if (is_watched_device(*tensor.unsafeGetTensorImpl()) && tensor.numel() == 1 && stretch_of(tensor, &norm_memory)) {
       norm_device = tensor.device();

@@ -31,6 +31,7 @@
 #include "observe/tracer_torch.h"
 #include "pyhost/attributes_python.h"
 #include "pyhost/exception_barrier_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/number_torch.h"
 #include "pyhost/saved_error_python.h"
@@ -363,7 +364,7 @@ PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   // A generator can be walked only once, so a list is made of it. It is owned until the end; `call` borrows the other
   // arguments, which the caller holds.
   const Object list =
-      Object::take(THPVariable_Check(args[0]) ? Py_BuildValue("[O]", args[0]) : PySequence_List(args[0]));
+      Object::take(is_tensor_object(args[0]) ? Py_BuildValue("[O]", args[0]) : PySequence_List(args[0]));
   if (!list) return nullptr;
   as_guest([&] {
     scan_before_write(list.get());

@@ -20,6 +20,7 @@
 #include "observe/tape_recorder_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/tensor_subclass_torch.h"
 
@@ -86,7 +87,7 @@ bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
   const sense::Health h = observe::full(root);
   if (h.ok()) return false;
   observe::TensorView g;
-  if (root.numel <= 1 || grad == nullptr || !THPVariable_Check(grad) ||
+  if (root.numel <= 1 || grad == nullptr || !is_tensor_object(grad) ||
       !observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) || g.numel != root.numel) {
     return true;
   }
@@ -104,7 +105,7 @@ bool root_is_bad(const observe::TensorView& root, PyObject* grad) {
 // One root of a backward. `object` and `grad` are borrowed. No reference to the root is kept, so that its graph is
 // freed when the script frees it; what is needed later is copied into the note.
 void note_root(PyObject* object, PyObject* grad, bool scaled) {
-  if (!THPVariable_Check(object)) return;  // a GradientEdge has no value
+  if (!is_tensor_object(object)) return;  // a GradientEdge has no value
   const at::Tensor& root = local_of(THPVariable_Unpack(object));
   if (live().devices != 0 && root.defined() && is_watched_device(*root.unsafeGetTensorImpl())) {
     // On a device: read in stream order, and known later. The optimizers below it are not looked up.
@@ -136,7 +137,7 @@ void note_root(PyObject* object, PyObject* grad, bool scaled) {
     note.value = note.bad ? NAN : 0;
   }
   observe::TensorView g;
-  note.grad_bad = grad != nullptr && THPVariable_Check(grad) &&
+  note.grad_bad = grad != nullptr && is_tensor_object(grad) &&
                   observe::view_of(*local_of(THPVariable_Unpack(grad)).unsafeGetTensorImpl(), &g) &&
                   observe::quick(g).bad;
   if (note.bad) {
@@ -183,7 +184,7 @@ void note_inner_roots(PyObject* roots) {
   if (l.losses.empty() || !l.losses.back().bad || !PyTuple_Check(roots)) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); ++i) {
     PyObject* root = PyTuple_GET_ITEM(roots, i);
-    if (THPVariable_Check(root)) collect_leaves(THPVariable_Unpack(root), &l.losses.back().leaves);
+    if (is_tensor_object(root)) collect_leaves(THPVariable_Unpack(root), &l.losses.back().leaves);
   }
 }
 

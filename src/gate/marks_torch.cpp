@@ -6,6 +6,7 @@
 
 #include "gate/gradients_torch.h"
 #include "gate/param_groups_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
 
 namespace finitude::bindings {
@@ -13,7 +14,7 @@ namespace {
 
 // Borrowed: valid while the parameter lives.
 const c10::TensorImpl* impl_of(PyObject* parameter) {
-  return THPVariable_Check(parameter) ? THPVariable_Unpack(parameter).unsafeGetTensorImpl() : nullptr;
+  return is_tensor_object(parameter) ? THPVariable_Unpack(parameter).unsafeGetTensorImpl() : nullptr;
 }
 
 // Visits the parameters of an optimizer whose gradients were found to be bad and still are. Reads them again: the

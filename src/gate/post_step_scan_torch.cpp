@@ -14,6 +14,7 @@
 #include "gate/gradients_torch.h"
 #include "gate/param_groups_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/tensor_subclass_torch.h"
 
@@ -51,7 +52,7 @@ void for_each_state_tensor(PyObject* state, PyObject* parameter, Visit&& visit) 
   PyObject *key, *value;
   Py_ssize_t pos = 0;
   while (PyDict_Next(of_parameter, &pos, &key, &value)) {
-    if (THPVariable_Check(value)) visit(THPVariable_Unpack(value));
+    if (is_tensor_object(value)) visit(THPVariable_Unpack(value));
   }
 }
 
@@ -100,7 +101,7 @@ bool wrote_non_finite(OptimizerEntry& entry) {
   bool bad = false;
   const Object state = state_of(entry.self);
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
-    if (bad || !THPVariable_Check(p) || is_no_result(entry, p)) return;
+    if (bad || !is_tensor_object(p) || is_no_result(entry, p)) return;
     bad = is_bad(THPVariable_Unpack(p));
     for_each_state_tensor(state.get(), p, [&](const at::Tensor& t) { bad = bad || is_bad(t); });
   });
@@ -119,7 +120,7 @@ SliceScan::SliceScan(OptimizerEntry& entry) : entry_(entry), begin_(entry.slice_
 void SliceScan::visit(PyObject* parameter) {
   const std::uint32_t index = index_++;
   if (entry_.weights.size() <= index) entry_.weights.resize(index + 1);
-  if (!THPVariable_Check(parameter)) return;
+  if (!is_tensor_object(parameter)) return;
   const at::Tensor& p = THPVariable_Unpack(parameter);
   const auto* impl = p.unsafeGetTensorImpl();
   if (!p.defined() || !impl->has_storage()) return;
@@ -244,7 +245,7 @@ bool UndoCopy::add_container(PyObject* container) {
 }
 
 bool UndoCopy::add_value(PyObject* value, int depth) {
-  if (THPVariable_Check(value)) return add(THPVariable_Unpack(value));
+  if (is_tensor_object(value)) return add(THPVariable_Unpack(value));
   if (depth == 0) return true;
   if (PyDict_Check(value)) {
     if (!add_container(value)) return false;
@@ -274,7 +275,7 @@ bool UndoCopy::add_optimizer(PyObject* optimizer) {
   const Object state = state_of(optimizer);
   bool ok = state && add_value(state.get(), kDepth);
   ok = ok && for_each_parameter(optimizer, [&](std::uint32_t, PyObject* p) {
-         if (ok && is_outer && THPVariable_Check(p)) ok = add(THPVariable_Unpack(p));
+         if (ok && is_outer && is_tensor_object(p)) ok = add(THPVariable_Unpack(p));
        });
   const Object groups = ok ? Object::take(PyObject_GetAttrString(optimizer, "param_groups")) : Object();
   const bool is_list = groups && PyList_Check(groups.get());

@@ -13,6 +13,7 @@
 #include "gate/state_torch.h"
 #include "observe/concrete_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -58,7 +59,7 @@ const c10::TensorImpl* watched_parameter(const at::Tensor& input, bool is_wrappe
   for (const auto& entry : live().optimizers) {
     if (!is_alive(*entry)) continue;
     for_each_parameter(entry->self, [&](std::uint32_t, PyObject* p) {
-      if (parameter != nullptr || !THPVariable_Check(p)) return;
+      if (parameter != nullptr || !is_tensor_object(p)) return;
       const c10::TensorImpl* one = THPVariable_Unpack(p).unsafeGetTensorImpl();
       const bool is_same = observe::is_concrete(*one) && one->has_storage() && one->storage().data() != nullptr &&
                            one->storage().data() == impl->storage().data();
@@ -72,7 +73,7 @@ const c10::TensorImpl* watched_parameter(const at::Tensor& input, bool is_wrappe
 bool any_bad_root(PyObject* roots) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); ++i) {
     PyObject* root = PyTuple_GET_ITEM(roots, i);
-    if (THPVariable_Check(root) && is_bad(plain_of(THPVariable_Unpack(root)))) return true;
+    if (is_tensor_object(root) && is_bad(plain_of(THPVariable_Unpack(root)))) return true;
   }
   return false;
 }
@@ -81,7 +82,7 @@ bool any_bad_root(PyObject* roots) {
 const at::Tensor* first_of(PyObject* tuple) {
   if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) == 0) return nullptr;
   PyObject* first = PyTuple_GET_ITEM(tuple, 0);
-  return THPVariable_Check(first) ? &THPVariable_Unpack(first) : nullptr;
+  return is_tensor_object(first) ? &THPVariable_Unpack(first) : nullptr;
 }
 
 }  // namespace
@@ -103,7 +104,7 @@ bool note_asked(PyObject* const* args, Py_ssize_t nargs) {
   bool any_bad = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[0]); ++i) {
     PyObject* object = PyTuple_GET_ITEM(args[0], i);
-    if (!THPVariable_Check(object)) continue;
+    if (!is_tensor_object(object)) continue;
     const at::Tensor& root = THPVariable_Unpack(object);
     if (!is_bad(plain_of(root))) continue;
     any_bad = true;
@@ -119,7 +120,7 @@ void note_answered(PyObject* const* args, PyObject* result) {
   for (Py_ssize_t i = 0; i < n; ++i) {
     PyObject* gradient = PyTuple_GET_ITEM(result, i);
     PyObject* input = PyTuple_GET_ITEM(args[kInputs], i);
-    if (!THPVariable_Check(gradient) || !THPVariable_Check(input) || !is_bad(THPVariable_Unpack(gradient))) continue;
+    if (!is_tensor_object(gradient) || !is_tensor_object(input) || !is_bad(THPVariable_Unpack(gradient))) continue;
     const auto found = live().owner.find(THPVariable_Unpack(input).unsafeGetTensorImpl());
     if (found == live().owner.end()) continue;
     return enter_asked(*first_of(args[0]), THPVariable_Unpack(gradient), found->first, found->second.second);

@@ -11,6 +11,7 @@
 #include "gate/state_torch.h"
 #include "gate/window_torch.h"
 #include "pyhost/exception_barrier_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/number_torch.h"
 
 namespace finitude::bindings {
@@ -31,12 +32,12 @@ PyObject* scaler_scale(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObj
   Live& l = live();
   if (l.on && nargs == 2 && truthy_attribute(args[0], "_enabled")) {
     as_guest([&] {
-      if (THPVariable_Check(args[1])) {
+      if (is_tensor_object(args[1])) {
         note_scaled(args[1]);
       } else if (PyList_Check(args[1]) || PyTuple_Check(args[1])) {
         for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args[1]); ++i) {
           PyObject* item = PySequence_Fast_GET_ITEM(args[1], i);
-          if (THPVariable_Check(item)) note_scaled(item);
+          if (is_tensor_object(item)) note_scaled(item);
         }
       }
     });

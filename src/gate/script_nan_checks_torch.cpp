@@ -19,6 +19,7 @@
 #include "gate/state_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -235,7 +236,7 @@ std::vector<at::Tensor> tensors_of(PyObject* roots) {
   const bool several = PyTuple_Check(roots);
   for (Py_ssize_t i = 0; i < (several ? PyTuple_GET_SIZE(roots) : 1); ++i) {
     PyObject* root = several ? PyTuple_GET_ITEM(roots, i) : roots;
-    if (THPVariable_Check(root)) found.push_back(THPVariable_Unpack(root));
+    if (is_tensor_object(root)) found.push_back(THPVariable_Unpack(root));
   }
   return found;
 }

@@ -10,6 +10,7 @@
 #include "gate/gradients_torch.h"
 #include "gate/param_groups_torch.h"
 #include "gate/verdict_torch.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -27,7 +28,7 @@ base::Immortal<Aside> the_aside;
 Aside& aside() { return *the_aside; }
 
 const c10::TensorImpl* impl_of(PyObject* parameter) {
-  return THPVariable_Check(parameter) ? THPVariable_Unpack(parameter).unsafeGetTensorImpl() : nullptr;
+  return is_tensor_object(parameter) ? THPVariable_Unpack(parameter).unsafeGetTensorImpl() : nullptr;
 }
 
 // (the number of the alarm that has reported all bad gradients of this optimizer, or 0; whether it names their birth)

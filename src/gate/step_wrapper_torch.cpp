@@ -12,6 +12,7 @@
 #include "gate/window_torch.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/exception_barrier_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/saved_error_python.h"
 
@@ -38,7 +39,7 @@ void take_gradients(OptimizerEntry& entry) {
 // Only what was taken is given back, so that a gradient that the step made meanwhile is kept where none was taken.
 void give_back_gradients(OptimizerEntry& entry) {
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
-    if (index >= entry.taken.size() || !entry.taken[index].defined() || !THPVariable_Check(p)) return;
+    if (index >= entry.taken.size() || !entry.taken[index].defined() || !is_tensor_object(p)) return;
     const_cast<at::Tensor&>(THPVariable_Unpack(p)).mutable_grad() = entry.taken[index];
   });
   entry.taken.clear();

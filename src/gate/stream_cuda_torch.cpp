@@ -18,6 +18,7 @@
 #include "gate/gate_parts_torch.h"
 #include "gate/gradients_torch.h"
 #include "gate/param_groups_torch.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -96,7 +97,7 @@ void AheadReader::prepare(PyObject* optimizer, std::uint32_t parameters, std::ui
   }
   for_each_parameter(optimizer,
                      [&](std::uint32_t index, PyObject* p) {  // may run Python code, which may wait for another thread
-                       if (THPVariable_Check(p)) index_of.emplace(THPVariable_Unpack(p).unsafeGetTensorImpl(), index);
+                       if (is_tensor_object(p)) index_of.emplace(THPVariable_Unpack(p).unsafeGetTensorImpl(), index);
                      });
   const std::lock_guard lock(lock_of_streams());
   if (list_ == nullptr || given_up_) return;

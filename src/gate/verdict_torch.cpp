@@ -6,6 +6,7 @@
 
 #include "gate/marks_torch.h"
 #include "gate/param_groups_torch.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace finitude::bindings {
 
@@ -46,7 +47,7 @@ bool owns(OptimizerEntry& entry, const LossNote& note) {
   if (is_clean && note.serial <= entry.made_at && !note.bad_at.empty()) return false;
   bool owned = false;
   for_each_parameter(entry.self, [&](std::uint32_t, PyObject* p) {
-    owned |= THPVariable_Check(p) && note.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());
+    owned |= is_tensor_object(p) && note.leaves.contains(THPVariable_Unpack(p).unsafeGetTensorImpl());
   });
   // The leaves may be temporary tensors instead of the parameters, whose gradients are passed on after backward: FSDP2
   // gathers whole parameters from its shards.

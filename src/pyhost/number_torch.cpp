@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "observe/tensor_view_torch.h"
+#include "pyhost/is_tensor_torch.h"
 
 namespace finitude::bindings {
 namespace {
@@ -31,7 +32,7 @@ std::optional<double> whole_number(const c10::TensorImpl& tensor, const char* da
 
 std::optional<double> number_on_cpu(PyObject* value) {
   observe::TensorView v;
-  if (!THPVariable_Check(value) || !observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) ||
+  if (!is_tensor_object(value) || !observe::view_of(*THPVariable_Unpack(value).unsafeGetTensorImpl(), &v) ||
       v.numel != 1)
     return std::nullopt;
   if (v.dtype == sense::DType::kOther) return whole_number(*THPVariable_Unpack(value).unsafeGetTensorImpl(), v.data);

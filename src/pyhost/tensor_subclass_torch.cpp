@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/immortal.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/object_python.h"
 #include "pyhost/saved_error_python.h"
 
@@ -26,7 +27,7 @@ base::Immortal<std::unordered_map<PyTypeObject*, Form>> forms;
 base::Immortal<std::string> the_unread;  // class of the first tensor that could not be read
 
 bool holds_values(PyObject* object) {
-  return object != nullptr && THPVariable_Check(object) && THPVariable_Unpack(object).defined() &&
+  return object != nullptr && is_tensor_object(object) && THPVariable_Unpack(object).defined() &&
          (at::isFloatingType(THPVariable_Unpack(object).scalar_type()) ||
           at::isComplexType(THPVariable_Unpack(object).scalar_type()));
 }

@@ -15,6 +15,7 @@
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/exception_barrier_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/saved_error_python.h"
 #include "rewind/loader_datasets_python.h"
@@ -58,7 +59,7 @@ struct Walk {
   int left = kMaxTensors;
 };
 
-// Containers first: THPVariable_Check walks over an object's base classes if it is no tensor.
+// Containers first: is_tensor_object walks over an object's base classes if it is no tensor.
 void walk(PyObject* object, const BatchPath& path, int depth, Walk* w) {
   if (object == nullptr || depth > kMaxDepth || w->left <= 0) return;
   if (PyTuple_Check(object) || PyList_Check(object)) {
@@ -69,7 +70,7 @@ void walk(PyObject* object, const BatchPath& path, int depth, Walk* w) {
     PyObject *key, *value;
     Py_ssize_t pos = 0;
     while (PyDict_Next(object, &pos, &key, &value)) walk(value, {&path, 0, key}, depth + 1, w);
-  } else if (THPVariable_Check(object)) {
+  } else if (is_tensor_object(object)) {
     --w->left;
     w->visit(object, path, w->data);
   }

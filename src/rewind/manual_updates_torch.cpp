@@ -10,6 +10,7 @@
 #include "gate/state_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "pyhost/exception_barrier_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "rewind/snapshot_torch.h"
 #include "rewind/window_start_torch.h"
 
@@ -44,7 +45,7 @@ void keep_given(PyObject* result) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) {
     PyObject* one = PyTuple_GET_ITEM(result, i);
     const bool is_tensor =
-        THPVariable_Check(one) && THPVariable_Unpack(one).defined() && !THPVariable_Unpack(one).is_inference();
+        is_tensor_object(one) && THPVariable_Unpack(one).defined() && !THPVariable_Unpack(one).is_inference();
     if (!is_tensor && one != Py_None) return;
     given.versions.push_back(is_tensor ? static_cast<std::uint32_t>(THPVariable_Unpack(one)._version()) : 0);
     // With a graph (create_graph) it would hold all of that.
@@ -101,7 +102,7 @@ bool any_bad(PyObject* roots) {
   for (Py_ssize_t i = 0; PyTuple_Check(roots) && i < PyTuple_GET_SIZE(roots); ++i) {
     PyObject* root = PyTuple_GET_ITEM(roots, i);
     observe::TensorView v;
-    if (THPVariable_Check(root) && THPVariable_Unpack(root).defined() &&
+    if (is_tensor_object(root) && THPVariable_Unpack(root).defined() &&
         observe::view_of(*THPVariable_Unpack(root).unsafeGetTensorImpl(), &v) && observe::quick(v).bad) {
       return true;
     }

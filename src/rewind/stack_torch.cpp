@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "observe/tensor_view_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/meter.h"
 #include "pyhost/user_stack.h"
 #include "rewind/frames_python.h"
@@ -55,7 +56,7 @@ std::optional<std::size_t> bytes_of_array(PyObject* object) {
 // program. Runs no Python code, as KeepStrong demands; the buffer of an array is released at once.
 bool keep_strong(PyObject* object, void* context) {
   std::size_t* left = &static_cast<Budget*>(context)->left;
-  if (!THPVariable_Check(object)) {
+  if (!is_tensor_object(object)) {
     const auto size_bytes = bytes_of_array(object);
     return size_bytes && fits(*size_bytes, left);
   }

@@ -16,6 +16,7 @@
 #include "locate/script_nodes.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/tensor_subclass_torch.h"
 #include "show/findings.h"
 #include "standby/first_step_torch.h"
@@ -93,7 +94,7 @@ void keep_last_step(bool on) {
 // A wrapper (DTensor) has no memory of its own; the tensor inside it has.
 void last_step_name(PyObject* given, const std::string& kind, const std::string& name) {
   observe::TensorView v;
-  if (!THPVariable_Check(given)) return;
+  if (!is_tensor_object(given)) return;
   const at::Tensor& t = local_of(THPVariable_Unpack(given));
   if (!observe::place_of(*t.unsafeGetTensorImpl(), &v) || v.storage == nullptr) return;
   // A reference for a moment only, to make the weak one from. The map does not keep the memory of the tensor.

@@ -17,6 +17,7 @@
 #include "gate/param_groups_torch.h"
 #include "gate/state_torch.h"
 #include "observe/tensor_view_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "pyhost/object_python.h"
 #include "signal/depth_watch.h"
 #include "signal/drop_watch.h"
@@ -102,7 +103,7 @@ void look_at_shapes(const OptimizerEntry& entry, bool has_scaler, Shapes* shapes
     *shapes = {std::vector<double>(count, 0.0), std::vector<std::uint8_t>(count, 0),
                std::vector<std::uint8_t>(count, 0), std::numeric_limits<double>::max(), casts_seen()};
     for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
-      if (index >= count || !THPVariable_Check(p)) return;
+      if (index >= count || !is_tensor_object(p)) return;
       const at::Tensor& parameter = THPVariable_Unpack(p);
       shapes->is_matrix[index] = parameter.dim() >= 2;
       shapes->is_narrowed[index] = !has_scaler && is_computed_in_half(*parameter.unsafeGetTensorImpl());

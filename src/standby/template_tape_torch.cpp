@@ -19,6 +19,7 @@
 #include "observe/tape_values_torch.h"
 #include "observe/tensor_view_torch.h"
 #include "observe/tracer_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "rewind/loader_torch.h"
 #include "rewind/window_start_torch.h"
 #include "standby/bound_template_torch.h"
@@ -88,7 +89,7 @@ std::unordered_set<const c10::StorageImpl*> had_anew(const BufferSnapshot& buffe
   for (const auto& entry : live().optimizers) {
     if (!is_alive(*entry)) continue;
     for_each_parameter(entry->self, [&](std::uint32_t, PyObject* p) {
-      if (THPVariable_Check(p)) found.insert(observe::tape_storage(*THPVariable_Unpack(p).unsafeGetTensorImpl()));
+      if (is_tensor_object(p)) found.insert(observe::tape_storage(*THPVariable_Unpack(p).unsafeGetTensorImpl()));
     });
   }
   for (const at::Tensor& buffer : buffers.watched()) found.insert(observe::tape_storage(*buffer.unsafeGetTensorImpl()));

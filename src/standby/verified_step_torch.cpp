@@ -14,6 +14,7 @@
 #include "observe/tape_recorder_torch.h"
 #include "observe/tape_values_torch.h"
 #include "observe/tracer_torch.h"
+#include "pyhost/is_tensor_torch.h"
 #include "replay/replay_values_torch.h"
 #include "replay/verified_play_torch.h"
 #include "standby/template_tape_torch.h"
@@ -59,7 +60,7 @@ void for_each_written(const OptimizerEntry& entry, const Use& use) {
   const Object state = Object::take(PyObject_GetAttrString(entry.self, "state"));
   PyErr_Clear();
   for_each_parameter(entry.self, [&](std::uint32_t index, PyObject* p) {
-    if (!THPVariable_Check(p)) return;
+    if (!is_tensor_object(p)) return;
     const std::string number = std::to_string(index);
     use(THPVariable_Unpack(p), "parameter", number);
     PyObject* const of_parameter = state && PyDict_Check(state.get()) ? PyDict_GetItem(state.get(), p) : nullptr;
@@ -67,7 +68,7 @@ void for_each_written(const OptimizerEntry& entry, const Use& use) {
     PyObject *key, *value;
     Py_ssize_t at = 0;
     while (PyDict_Next(of_parameter, &at, &key, &value)) {
-      if (!THPVariable_Check(value)) continue;
+      if (!is_tensor_object(value)) continue;
       const char* const word = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
       use(THPVariable_Unpack(value), "state", number + "." + (word != nullptr ? word : "?"));
     }

@@ -7,6 +7,7 @@ import weakref
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..base.unseen import unseen
 from ..program import nonfinite_state, optimizer_members
 from ..program.tensor_stats import count_text, listed
@@ -33,7 +34,7 @@ def bad(optimizer: Optimizer, allowed: Sequence[Tensor]) -> Sink | None:
     for i, p in enumerate(optimizer_members.parameters(optimizer)):
         state = optimizer.state.get(p)
         for key, value in (state or {}).items():
-            if isinstance(value, torch.Tensor) and _has_nan(value):
+            if is_a(value, torch.Tensor) and _has_nan(value):
                 return "state", f"{optimizer_members.names(optimizer)[i]}.{key}", value
     # A statistic that is NaN while the loss is finite, or in a module that only evaluates, was so before this forward.
     loss_bad = any(loss["bad"] for loss in _native.window(optimizer)["losses"])

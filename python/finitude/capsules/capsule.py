@@ -14,6 +14,7 @@ import torch
 
 from .. import _native
 from ..base import compat, git, plain_json, secrets, sources, working_folder
+from ..base.kinds import is_a
 from ..base.plain_json import is_plain, safe
 from ..base.say import say
 from ..program import optimizer_members, ranks, step_start_state, torch_flags
@@ -63,7 +64,7 @@ def describe(optimizer: Optimizer, parameters: bool = False) -> None:
             _native.tape_outcome("parameter", name, p.detach())
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
         for key, value in (state or {}).items():
-            if isinstance(value, torch.Tensor):
+            if is_a(value, torch.Tensor):
                 _native.tape_name(value, "state", f"{name}.{key}")
     for name, buffer in optimizer_members.buffers(optimizer):
         _native.tape_name(buffer, "buffer", name)

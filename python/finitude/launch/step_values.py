@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _native
+from ..base.kinds import is_a
 from .aligned import aligned
 
 TYPE_CHECKING = False
@@ -58,7 +59,7 @@ class _Call:
 
 
 def _tensors(value, found):
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         found.append(value)
     elif isinstance(value, (list, tuple)):
         for one in value:

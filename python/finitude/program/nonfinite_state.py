@@ -6,6 +6,7 @@ import torch
 from torch.utils.weak import TensorWeakRef
 
 from .. import _native
+from ..base.kinds import is_a
 from ..base.unseen import unseen
 from . import optimizer_members, step_wrapper
 
@@ -60,7 +61,7 @@ def everything(optimizer: Optimizer, allowed: Sequence[Tensor]) -> list[Sink]:
             continue
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
         for key, value in (state or {}).items():
-            if isinstance(value, torch.Tensor) and not _native.is_finite(value):
+            if is_a(value, torch.Tensor) and not _native.is_finite(value):
                 found.append(("state", f"{name}.{key}", value))
     return found
 

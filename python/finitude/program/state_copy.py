@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from . import optimizer_members
 
 TYPE_CHECKING = False
@@ -66,7 +67,7 @@ def _is_freed(tensor):
 def _state_tensors(optimizers):
     for o in optimizers:
         for state in list(o.state.values()):
-            yield from (v for v in (state.values() if isinstance(state, dict) else ()) if isinstance(v, torch.Tensor))
+            yield from (v for v in (state.values() if isinstance(state, dict) else ()) if is_a(v, torch.Tensor))
 
 
 def size(optimizers: Sequence[Optimizer]) -> int:
@@ -138,7 +139,7 @@ class StateCopy:
         return found
 
     def _value(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             host = self._host(value)
             mesh: Any = getattr(value, "device_mesh", None)
             of: Any = value
@@ -164,7 +165,7 @@ class StateCopy:
         for _, _, states in self._optimizers:
             for _, state in states:
                 for value in (v.host if isinstance(v, _Shard) else v for v in state.values()):
-                    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+                    is_float = is_a(value, torch.Tensor) and value.is_floating_point()
                     if is_float and not value.is_pinned() and not _native.is_finite(value):
                         return False
         return True
@@ -222,9 +223,9 @@ def _as_before(now, value, like=None):
     """like: a tensor on whose device one lies that is not there any more."""
     is_shard = isinstance(value, _Shard)
     host = value.host if is_shard else value
-    if not isinstance(host, torch.Tensor):
+    if not is_a(host, torch.Tensor):
         return copy.deepcopy(value)
-    if isinstance(now, torch.Tensor) and hasattr(now, "device_mesh") == is_shard:
+    if is_a(now, torch.Tensor) and hasattr(now, "device_mesh") == is_shard:
         local = _native.local_of(now)
         if (local.shape, local.dtype) == (host.shape, host.dtype):
             _write(now, host)
@@ -241,7 +242,7 @@ def scale_rates(optimizers: Iterable[Optimizer], factor: float) -> None:
     optimizers = list(optimizers)
 
     def times(value):
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             value.mul_(factor)
             return value
         return value * factor

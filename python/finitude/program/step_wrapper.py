@@ -6,6 +6,7 @@ import torch
 
 from .. import _native
 from ..base import compat
+from ..base.kinds import is_a
 from ..base.unseen import unseen
 from . import optimizer_members
 
@@ -50,9 +51,7 @@ def register(optimizer: Optimizer) -> None:
 def inside(optimizer: Optimizer) -> list[Optimizer]:
     """The watched optimizers that it holds and lets step."""
     return [
-        v
-        for v in optimizer_members.held_by(optimizer)
-        if isinstance(v, torch.optim.Optimizer) and _native.is_registered(v)
+        v for v in optimizer_members.held_by(optimizer) if is_a(v, torch.optim.Optimizer) and _native.is_registered(v)
     ]
 
 

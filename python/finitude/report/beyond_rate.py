@@ -13,6 +13,7 @@ import torch
 
 from ..base import sources
 from ..base._places import is_library
+from ..base.kinds import is_a
 from ..program import optimizer_members, step_wrapper
 from . import hyperparameters
 from .branches import Branches
@@ -136,7 +137,7 @@ def _magnitudes(optimizer, p):
     """(key, largest magnitude) of its state, but for a count of steps."""
     state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
     for key, value in state.items() if isinstance(state, dict) else ():
-        if key != "step" and isinstance(value, torch.Tensor) and value.layout is torch.strided and value.numel():
+        if key != "step" and is_a(value, torch.Tensor) and value.layout is torch.strided and value.numel():
             yield key, float(value.abs().max())
 
 
@@ -196,7 +197,7 @@ def _zero_state(optimizer, p):
             continue
         if isinstance(value, float):
             zero = torch.tensor(value == 0)
-        elif isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        elif is_a(value, torch.Tensor) and value.layout is torch.strided:
             zero = value == 0
         else:
             continue
@@ -216,7 +217,7 @@ def _small_state(optimizer, p):
     state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
     at = int(p.abs().argmax()) if p.layout is torch.strided and not p.is_complex() else None
     for key, value in state.items() if isinstance(state, dict) and at is not None else ():
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided and value.shape == p.shape:
+        if is_a(value, torch.Tensor) and value.layout is torch.strided and value.shape == p.shape:
             there, largest = float(value.reshape(-1)[at].abs()), float(value.abs().max())
             if 0 < there <= SMALL * largest < math.inf:
                 found[key] = there, largest

@@ -10,6 +10,7 @@ import torch
 
 from .. import _native
 from ..base import sources
+from ..base.kinds import is_a
 from ..program import checkpoint_origin, optimizer_members
 from ..program.tensor_stats import statistic
 
@@ -64,7 +65,7 @@ def _below_zero(optimizer, keys):
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
         for key in (state if keys is None else keys) if state else ():
             value = state.get(key)  # type: ignore[union-attr]  # without a state there are no keys
-            if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_complex():
+            if not is_a(value, torch.Tensor) or value.layout is not torch.strided or value.is_complex():
                 continue
             if not (below := value < 0).any():
                 continue

@@ -12,6 +12,7 @@ import types
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..effects import copies
 from ..effects.files import HeldFiles
 from ..effects.object_snapshot import Ledger
@@ -57,7 +58,7 @@ def taken(dataset: Any, index: Any) -> Any:
 
 def leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """(path, tensor) as the engine names them: batch[0][image]."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         yield path, value
     elif depth < bad_values.MAX_DEPTH:
         for key, part in bad_values.parts(value):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..program.optimizer_members import has_memory
 from ..program.tensor_stats import count_text
 
@@ -72,17 +73,17 @@ def _is_mark(name, tensor):
 
 def tensors_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """Those of dicts, lists, tuples, modules and optimizers, by the path of keys. Nothing of the program is called."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         yield path, value
     elif depth > MOST_DEPTH:
         return
-    elif isinstance(value, torch.nn.Module):
+    elif is_a(value, torch.nn.Module):
         for part in ("_parameters", "_buffers", "_modules"):
             yield from tensors_in(getattr(value, part), path, depth + 1)
-    elif isinstance(value, torch.optim.Optimizer):
+    elif is_a(value, torch.optim.Optimizer):
         for number, state in enumerate(value.state.values()):
             yield from tensors_in(state, _joined(path, f"state.{number}"), depth + 1)
-    elif isinstance(value, dict):
+    elif is_a(value, dict):
         for key, item in list(value.items()):
             yield from tensors_in(item, _joined(path, key), depth + 1)
     elif type(value) in (list, tuple):

@@ -12,6 +12,7 @@ import torch
 
 from .. import _native
 from ..base import compat
+from ..base.kinds import is_a
 from ..base.robust import in_any_case
 from ..effects.files import written_twice
 from ..effects.object_snapshot import Ledger
@@ -226,7 +227,7 @@ class _SecondRun:
             optimizer_members.moved()
             _native.watch_generators(self.needs.streams.generators)
         if self.returned is not None:
-            now = self._bits(0, self.result) if isinstance(self.result, torch.Tensor) else None
+            now = self._bits(0, self.result) if is_a(self.result, torch.Tensor) else None
         else:
             now = self._bits(since)
         drew_alike = generators == self.generators and self.stood_at == [

@@ -13,6 +13,7 @@ import ctypes
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..program import optimizer_members
 from ..report import incident
 from .restart_ranks import FILL
@@ -67,7 +68,7 @@ def find(optimizer: Optimizer, kind: str, name: str) -> Tensor | None:
         )
     owner, _, key = name.rpartition(".")
     found = (optimizer.state.get(named[owner]) or {}).get(key) if owner in named else None
-    return found if isinstance(found, torch.Tensor) else None
+    return found if is_a(found, torch.Tensor) else None
 
 
 def compared(analysis: incident.Analysis, optimizer: Optimizer, order: Order) -> Findings | None:
@@ -117,7 +118,7 @@ def _all(optimizer):
     yield from (("parameter", name, p) for name, p in named if p.grad is not None)
     for name, p in named:
         state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
-        yield from (("state", f"{name}.{k}", v) for k, v in (state or {}).items() if isinstance(v, torch.Tensor))
+        yield from (("state", f"{name}.{k}", v) for k, v in (state or {}).items() if is_a(v, torch.Tensor))
     # One that is written in part may be room for more, of which the rest is not read.
     for name, value in optimizer_members.buffers(optimizer):
         if value.numel() - _unwritten(value) < _BLOCK:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..effects import copies
 from ..program import optimizer_members
 
@@ -29,7 +30,7 @@ def _owned(optimizers):
             if isinstance(held, dict):
                 state.extend((f"{name}.{key}", value) for key, value in held.items())
     for name, value in state:
-        if isinstance(value, torch.Tensor) and id(value) not in seen:
+        if is_a(value, torch.Tensor) and id(value) not in seen:
             seen.add(id(value))
             yield name, value
 

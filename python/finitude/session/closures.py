@@ -8,6 +8,7 @@ import weakref
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..errors import NonFiniteError, Reached
 from ..program import nonfinite_state, optimizer_members, step_wrapper
 from . import native_callbacks
@@ -26,7 +27,7 @@ _after_hooks = weakref.WeakKeyDictionary()
 
 def _copy(value):
     """Of one value of LBFGS's state. The tensors in its lists are never written again, the others are."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return value.detach().clone()
     return list(value) if isinstance(value, list) else value
 
@@ -160,7 +161,7 @@ class Closures:
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not step_wrapper.is_torchs(type(optimizer)):
             stand_in: Any = _Unknown(self._units, self._context.config.undo_mb > 0, optimizer, closure)
-        elif isinstance(optimizer, torch.optim.LBFGS):  # the one class of torch.optim that evaluates it several times
+        elif is_a(optimizer, torch.optim.LBFGS):  # the one class of torch.optim that evaluates it several times
             stand_in = _Searching(self._units, optimizer, closure)
         else:
             stand_in = _Once(self._units, optimizer, closure)
@@ -171,7 +172,7 @@ class Closures:
     def judge(self, search: _Searching) -> None:
         """A step that searched along a line is over."""
         context, optimizer = self._context, search.optimizer
-        loss_bad = isinstance(search.first, torch.Tensor) and not _native.is_finite(search.first.detach())
+        loss_bad = is_a(search.first, torch.Tensor) and not _native.is_finite(search.first.detach())
         params_bad = not all(_native.is_finite(p.detach()) for p in search.results)
         if not loss_bad and not params_bad:
             target = context.target

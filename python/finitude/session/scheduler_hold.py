@@ -11,6 +11,7 @@ import weakref
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..program import optimizer_members, step_wrapper
 
 TYPE_CHECKING = False
@@ -163,7 +164,7 @@ class Holds:
             kept = {
                 key: it
                 for key, it in self.held.items()
-                if isinstance(it, torch.optim.lr_scheduler.LRScheduler) and key not in self._dropped
+                if is_a(it, torch.optim.lr_scheduler.LRScheduler) and key not in self._dropped
             }
         if not kept:
             self.release()

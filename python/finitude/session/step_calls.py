@@ -15,6 +15,7 @@ import weakref
 import torch
 
 from .. import _native
+from ..base.kinds import is_a
 from ..effects.known_libraries import FRAMEWORKS
 from ..errors import Reached
 from . import native_callbacks
@@ -63,7 +64,7 @@ class _Unit:
 
     def _remember(self, value, depth):
         """Containers are copied, since a unit may take parts out of its batch; a tensor's version shows writes."""
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             if len(self.versions) < MAX_TENSORS and not value.is_inference():
                 self.versions.append((value, value._version))
         elif depth and type(value) in (dict, list) and len(value) <= 1000:
@@ -243,7 +244,7 @@ class Units:
 def name_batch(values: Any, name: str = "batch", depth: int = 4) -> None:
     """Records in the trace which storages a batch is made of."""
     for key, value in values.items() if isinstance(values, dict) else enumerate(values):
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             _native.trace_name(value, "batch", name if depth == 4 else f"{name}[{key}]")
         elif depth and (isinstance(value, dict) or type(value) in (list, tuple)) and len(value) <= 1000:
             name_batch(value, name if depth == 4 else f"{name}[{key}]", depth - 1)
