@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <tuple>
@@ -283,11 +284,16 @@ DifferingBytes differing_bytes(const at::Tensor& ours, const at::Tensor& played)
   const at::Tensor a = ours.contiguous(), b = played.contiguous();
   const auto* const x = static_cast<const unsigned char*>(a.const_data_ptr());
   const auto* const y = static_cast<const unsigned char*>(b.const_data_ptr());
-  for (std::size_t i = 0; i < a.nbytes(); ++i) {
-    if (x[i] == y[i]) continue;
-    if (found.bytes++ == 0) found.first = i;
-    found.last = i;
-    found.bits += static_cast<std::size_t>(std::popcount(static_cast<unsigned char>(x[i] ^ y[i])));
+  constexpr std::size_t kAtOnce = 4096;  // nearly always all bytes are the same
+  for (std::size_t begin = 0; begin < a.nbytes(); begin += kAtOnce) {
+    const std::size_t end = std::min(begin + kAtOnce, a.nbytes());
+    if (std::memcmp(x + begin, y + begin, end - begin) == 0) continue;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (x[i] == y[i]) continue;
+      if (found.bytes++ == 0) found.first = i;
+      found.last = i;
+      found.bits += static_cast<std::size_t>(std::popcount(static_cast<unsigned char>(x[i] ^ y[i])));
+    }
   }
   if (found.bytes == 0 || !is_dense) return found;
   found.address = reinterpret_cast<std::uint64_t>(x) + found.first;

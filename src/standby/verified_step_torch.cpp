@@ -150,10 +150,6 @@ std::string play_recorded(const std::vector<at::Tensor>& outcomes, std::uint64_t
   // The content of inputs is copied here: the memory is that of the step until the optimizer writes it.
   capture::RawTape raw = recorder.take();
   const record::Trace trace = observe::Tracer::get().take_trace();
-  const auto has = [&](const char* setting) {
-    return std::any_of(raw.settings.begin(), raw.settings.end(), [&](const auto& s) { return s.first == setting; });
-  };
-  if (has("collectives")) return "other ranks gave it values";
   if (!raw.refused.empty()) return raw.refused.front() + " cannot be recorded";
   if (!raw.gaps.empty()) return raw.gaps.front();
   if (trace.truncated) return "it has too many operations";

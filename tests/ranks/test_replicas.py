@@ -1,4 +1,5 @@
-"""Parameters that ranks should have in common, and how the ranks were started."""
+"""Parameters that ranks should have in common, and how the ranks were started; steps that each
+of them verifies (--verify)."""
 
 import pytest
 import torch
@@ -51,6 +52,43 @@ def test_one_bit_of_a_replica_is_found(tmp_path):
 def test_equal_replicas_have_no_advisory(tmp_path):
     got = launched(tmp_path, LOOP.replace("CHANGE", "False").replace("rank == 1:", "False:"), "--replicas-every", "3")
     assert not got.report["advisories"] and got.code == 0, got.text()
+
+
+VERIFIED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from finitude import _native
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2)))
+opt = torch.optim.Adam(model.parameters(), lr=0.01)
+torch.manual_seed(rank)
+for i in range(8):
+    opt.zero_grad()
+    loss = model(torch.randn(16, 6)).pow(2).mean()
+    if i == 6 and rank == 1:
+        _native.inject_flip(model.module[2].weight, 3, 20)
+    loss.backward()
+    if i == 4 and rank == 1:
+        _native.inject_flip(model.module[2].weight.grad, 3, 20)
+    opt.step()
+counts = _native.verified_counts()
+assert (counts["steps"], counts["optimizer_steps"], counts["not_played"], counts["unjudged"]) == (7, 7, 0, 0), counts
+assert (counts["mismatches"] > 0) == (rank == 1), counts
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_each_rank_verifies_what_it_computes(tmp_path):
+    got = launched(tmp_path, VERIFIED.lstrip("\n"), "--verify", "every=1")
+    assert got.code == 0, got.text()
+    found = [(a["step"], a["text"]) for a in advisories(got, "corrupted-step")]
+    assert {step for step, _text in found} == {4, 6}, found
+    assert found[0][1].startswith("the gradient of module.2.weight has other bits"), found
+    assert any(text.startswith("the parameter module.2.weight") for step, text in found if step == 6), found
 
 
 @pytest.fixture
