@@ -212,8 +212,19 @@ std::string course_comparison(const nlohmann::json& document, const TerminalOpti
     const bool from_start = flag(document, "from_start");
     const std::string what = what_diverges(document, !from_start);
     if (from_start) {
-      page.line("finitude:", Tone::kBad,
-                {{"they differ from the first step on, as where weights, data or seeds are others", Tone::kStrong}}, 0);
+      const Json& about = list(document, "about");
+      const bool has_other_seeds =
+          std::any_of(about.begin(), about.end(), [](const Json& one) { return text(one, "group") == "seeds"; });
+      std::string names;
+      for (const Json& one : series) {
+        if (text(one, "level") == "differs" && text(one, "parameter").empty() && at(one, "last_same_step").is_null())
+          names += (names.empty() ? "" : ", ") + course_of(one);
+      }
+      page.line(
+          "finitude:", Tone::kBad,
+          {{"they differ from the first step on" + std::string(has_other_seeds ? ", with other seeds: " : ": ") + names,
+            Tone::kStrong}},
+          0);
       page.line("beyond that", Tone::kBad,
                 {{what.empty() ? "nothing: steps end alike, no course is apart by more than a factor of 2 for long"
                                : "step " + digits(at(document, "step")) + ": " + what}},

@@ -95,7 +95,8 @@ def test_other_seeds_are_a_start_and_no_divergence_of_their_own(runs):
     _code, document = diff(runs, "plain", "seed")
     assert document["from_start"] and document["step"] == 0 and not document["fates"]
     assert {"group": "seeds", "key": "torch", "a": "0", "b": "1"} in document["about"]
-    assert "differ from the first step on" in (text := text_of(runs, "plain", "seed")) and "beyond that nothing" in text
+    text = text_of(runs, "plain", "seed")
+    assert "differ from the first step on, with other seeds: loss" in text and "beyond that nothing" in text
     assert diff(runs, "plain", "seed_bad")[1]["step"] == 4
     assert "beyond that step 4: in B not applied: loss is NaN" in text_of(runs, "plain", "seed_bad")
 
