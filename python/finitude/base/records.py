@@ -1,6 +1,5 @@
 """The dictionaries that the package passes on, key by key: an alarm and all that is in a report, what the engine found
-out from a trace. For annotations alone, as base/types.py, which has these names too. A key that is not always there is
-NotRequired. docs/report.schema.json says more of those of a report."""
+out from a trace. For annotations alone. A key that is not always there is NotRequired (docs/report.schema.json)."""
 
 from __future__ import annotations
 

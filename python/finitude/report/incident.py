@@ -290,8 +290,9 @@ class Analysis:
         value_lines.add_to(found, lines, optimizer, sinks or ())
         own_gradients.add_to(found, late)
         own_gradients.add_hook(found)
-        for name in ("is_overflow", "came_from", "clamps_divisor"):  # no part of a report
-            found.pop(name, None)
+        found.pop("is_overflow", None)  # these are no part of a report
+        found.pop("came_from", None)
+        found.pop("clamps_divisor", None)
         return ranks.not_from_here(found)
 
     def of_unwritten_memory(self, optimizer: Optimizer, sinks: Sequence[Sink]) -> Findings | None:
