@@ -15,6 +15,7 @@
 #include "bindings/instances_python.h"
 #include "bindings/listeners_torch.h"
 #include "bindings/overlay_python.h"
+#include "bindings/own_children_python.h"
 #include "bindings/own_rules_python.h"
 #include "bindings/pieces_torch.h"
 #include "bindings/signal_python.h"
@@ -145,6 +146,7 @@ PYBIND11_MODULE(_native, m) {
   define_incident(m);
   define_core(m);
   define_overlay(m);
+  define_own_children(m);
   define_device(m);
   define_units(m);
   define_tape(m);

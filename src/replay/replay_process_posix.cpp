@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/own_children_posix.h"
 #include "replay/player_process_posix.h"
 
 namespace finitude::replay {
@@ -45,7 +46,10 @@ std::string replayed_apart(const std::string& player, const std::string& capsule
   const std::string out = capsule + "/replay.txt";
   pid_t process = 0;
   std::string why, said;
-  if (const int error = start_player({player, {"--check", capsule}, out, -1, {}}, &process); error != 0) {
+  base::OwnChild child;
+  const int error = start_player({player, {"--check", capsule}, out, -1, {}}, &process);
+  child.started(error == 0 ? process : 0);
+  if (error != 0) {
     why = std::string(player) + ": " + std::strerror(error);
   } else if (wait_for(process, cancelled, &why)) {
     std::ifstream file(out);

@@ -15,6 +15,7 @@ import torch
 from .. import _native
 from ..base import compat, git, plain_json, secrets, sources, working_folder
 from ..base.kinds import is_a
+from ..base.own_child import OwnChild
 from ..base.plain_json import is_plain, safe
 from ..base.say import say
 from ..program import optimizer_members, ranks, step_start_state, torch_flags
@@ -310,6 +311,11 @@ class Capsules:
             )
 
 
+def _platform():
+    with OwnChild():  # Python may ask the command `uname`
+        return platform.platform()
+
+
 def _about(alarm, report, redact):
     about = {
         "kind": "finitude capsule",
@@ -317,7 +323,7 @@ def _about(alarm, report, redact):
         "finitude": _native.version,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": _platform(),
         "machine": platform.machine(),
         "step": alarm["step"],
         "micro_batch": alarm.get("micro_batch", 0),

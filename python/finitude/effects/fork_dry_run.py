@@ -33,6 +33,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from .. import _native
 from ..base._places import is_library
 from ..base.kinds import is_a
+from ..base.own_child import OwnChild
 from ..program import optimizer_members, signals, step_wrapper
 from . import paths
 from .known_libraries import EXCHANGES, REACHES, UNKNOWN
@@ -147,7 +148,7 @@ class Rehearsal:
 
     def _forked(self, folder: str, frame: FrameType, limit: float) -> tuple[str, Sequence[Any], str] | None:
         global _forking
-        child, (reader, writer) = None, os.pipe2(os.O_CLOEXEC)
+        child, own, (reader, writer) = None, OwnChild(), os.pipe2(os.O_CLOEXEC)
         try:
             with signals.later():  # one that came before the number is kept would leave the copy behind
                 _forking = os.getpid(), writer, self, folder  # known before handlers of a fork are called
@@ -172,11 +173,13 @@ class Rehearsal:
                         self._become_a_copy(reader, frame)
                     except BaseException:
                         end(UNKNOWN)
+                own.started(child)
             return None if child == 0 else _read(reader, limit)
         finally:
             if not is_under_way():
                 os.close(reader)
                 _end_copy(child)
+                own.ended()
 
     # -- in the copy -----------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import contextlib
 import signal
 import threading
 
+from .. import _native
 from ..errors import GivesWay
 
 TYPE_CHECKING = False
@@ -57,6 +58,7 @@ def hold(mode: str) -> None:
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number, ours)
                 _held[number] = handler, ours
+    _native.keep_children_again()
 
 
 def put_back() -> None:
@@ -80,6 +82,7 @@ def let_go() -> None:
         if signal.getsignal(number) is ours:
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number, handler)
+    _native.keep_children_again()
     for handler, number in undone:
         handler(number, None)
 

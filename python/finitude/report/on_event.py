@@ -13,6 +13,7 @@ import time
 
 from ..base import family
 from ..base.config import is_address
+from ..base.own_child import OwnChild
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,14 +85,12 @@ class Listeners:
         family.withdraw(environment)  # it is no part of the run
         try:
             # What it prints is not the program's: a watched run prints what an unwatched one prints.
-            done = subprocess.run(
-                self._words_of_command,
-                input=line,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                timeout=seconds,
-            )
+            with OwnChild() as child, self._started(environment) as process:
+                child.started(process.pid)
+                try:
+                    process.communicate(line, seconds)
+                finally:
+                    process.kill()  # nothing, where it has ended
         except subprocess.TimeoutExpired:
             return self._complain(
                 f"--on-event {self._words_of_command[0]} took longer than {seconds:.0f} s", "failed command"
@@ -99,8 +98,14 @@ class Listeners:
         except (OSError, ValueError) as e:
             why = getattr(e, "strerror", None) or str(e)
             return self._complain(f"--on-event {self._words_of_command[0]} cannot be started: {why}", "failed command")
-        if done.returncode:
-            self._complain(f"--on-event {self._words_of_command[0]} ended with {done.returncode}", "failed command")
+        if process.returncode:
+            self._complain(f"--on-event {self._words_of_command[0]} ended with {process.returncode}", "failed command")
+
+    def _started(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        nowhere = subprocess.DEVNULL
+        return subprocess.Popen(
+            self._words_of_command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, env=environment
+        )
 
     def _post(self, line, seconds):
         from . import webhook

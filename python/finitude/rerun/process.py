@@ -16,6 +16,7 @@ import subprocess
 import time
 
 from .. import _native
+from ..base.own_child import OwnChild
 from ..base.say import is_terminal, say
 from . import overlay_fs, restart_ranks
 from .overlay_fs import Overlay, scratch_outside
@@ -120,7 +121,7 @@ def run(
     took_first = lasted if took is None else took
     limit = max(120.0, 6 * took_first)
     scratch = scratch_outside(*overlay_fs.directories_of(start.cwd, command[1:]))
-    process, overlay, stdin = None, None, start.input_again()
+    process, overlay, stdin, child = None, None, start.input_again(), None
     notice = _Notice(alarm["step"], took_first, os.path.join(directory, "steps.ring"), resumed)
     try:
         try:
@@ -145,6 +146,7 @@ def run(
         try:
             if overlay is not None:
                 environment = {**environment, overlay_fs.ENVIRONMENT: scratch}
+            child = OwnChild()
             process = subprocess.Popen(
                 command,
                 stdin=stdin,
@@ -157,6 +159,7 @@ def run(
             )
         except Exception as e:  # an audit hook of the program may raise anything
             return None, f"the second process could not be started: {getattr(e, 'strerror', None) or e}", ""
+        child.started(process.pid)
         if overlay is not None:
             overlay.began()
         began = updated = time.monotonic()
@@ -179,6 +182,8 @@ def run(
             os.close(stdin)
         if process is not None:
             _kill(process)
+        if child is not None:
+            child.ended()
         if overlay is not None:
             overlay.clear()
         shutil.rmtree(scratch, ignore_errors=True)

@@ -10,6 +10,7 @@ import subprocess
 
 from ..base import family, golden_dumps, programs
 from ..base.dump_plan import Plan, Steps
+from ..base.own_child import OwnChild
 from ..base.say import say
 
 TYPE_CHECKING = False
@@ -28,7 +29,7 @@ class Golden:
         """path: "" for none."""
         self._report, self._path = report, path
         self._files: dict[int, str] = {}  # by step
-        self._running: list[tuple[int, str, subprocess.Popen[bytes]]] = []  # step, command, what compares it
+        self._running: list[tuple[int, str, subprocess.Popen[bytes], OwnChild]] = []  # step, command, its process
         self._agreed: list[int] = []
         self.has_ended = False
 
@@ -52,6 +53,7 @@ class Golden:
             return
         environment = dict(os.environ)
         family.withdraw(environment)  # it is no part of the run
+        child = OwnChild()
         try:
             process = subprocess.Popen(
                 ["finitude", "diff", "--no-colour", "--", other, file],
@@ -62,21 +64,24 @@ class Golden:
                 env=environment,
             )
         except OSError as e:
+            child.ended()
             self._cannot_compare(step, e.strerror or str(e))
             return
-        self._running.append((step, shlex.join(["finitude", "diff", other, file]), process))
+        child.started(process.pid)
+        self._running.append((step, shlex.join(["finitude", "diff", other, file]), process, child))
         self.look()
 
     def look(self, seconds: float = 0.0) -> None:
         """Takes the answers that are there, in the order of the steps; seconds: waits for each so long."""
         while self._running and not self.has_ended:
-            step, command, process = self._running[0]
+            step, command, process, child = self._running[0]
             try:
                 # What it prints fits into the pipe, or it waits until the end of this call.
                 out, _ = process.communicate(timeout=seconds or 0.001)
             except subprocess.TimeoutExpired:
                 return
             self._running.pop(0)
+            child.ended()
             lines = out[:MOST_TEXT].decode("utf-8", "replace").splitlines()
             if process.returncode == SAME:
                 self._agreed.append(step)
@@ -88,9 +93,10 @@ class Golden:
     def close(self) -> None:
         """The run ends."""
         self.look(AT_END)
-        for _, _, process in self._running:
+        for _, _, process, child in self._running:
             process.kill()
             process.communicate()
+            child.ended()
         self._running.clear()
         if self._files and not self.has_ended:
             missing = sorted(set(self._files) - set(self._agreed))
