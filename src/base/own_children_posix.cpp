@@ -21,7 +21,7 @@ std::atomic<int> starting;                   // how many are
 std::atomic<std::uint32_t> heard;            // signals that the program was given
 struct sigaction theirs;                     // the program's, written before ours is in place
 
-std::atomic<pid_t> owner;                    // the process that all this is of; one that it forks inherits it
+std::atomic<pid_t> owner;  // the process that all this is of; one that it forks inherits it
 std::atomic<const void*> library;
 
 const void* library_of(const void* inside) {
@@ -72,13 +72,13 @@ void on_signal(int number, siginfo_t* info, void* context) {
 }
 
 bool is_in_place() {
-  struct sigaction now{};
+  struct sigaction now {};
   return sigaction(SIGCHLD, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == &on_signal;
 }
 
 // Stays: the signal of a process comes when it likes, also after the process was waited for.
 void put_in_place() {
-  struct sigaction now{};
+  struct sigaction now {};
   if (library == nullptr || is_in_place() || sigaction(SIGCHLD, nullptr, &now) != 0) return;
   if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN) return;
   if (library_of(reinterpret_cast<const void*>(now.sa_handler)) != library) return;
@@ -112,9 +112,7 @@ void notify() {
 
 }  // namespace
 
-void keep_children_from(const void* inside) {
-  library = library_of(inside);
-}
+void keep_children_from(const void* inside) { library = library_of(inside); }
 
 void keep_children_again() {
   const bool any = std::ranges::any_of(ours, [](const auto& slot) { return slot != 0; });

@@ -30,7 +30,7 @@ class OwnChild {
  private:
   pid_t process_ = 0;
   bool is_starting_ = true;
-  bool has_others_;       // children of the program's could be waited for before it began
+  bool has_others_;      // children of the program's could be waited for before it began
   std::uint32_t heard_;  // how often the program had heard of a child by then
 };
 

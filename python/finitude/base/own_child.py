@@ -1,5 +1,5 @@
-"""A process that Finitude starts in a program that it watches. A handler of SIGCHLD that the program has set is not called
-for it: src/base/own_children_posix.h."""
+"""A process that Finitude starts in a program that it watches. A handler of SIGCHLD that the program has set is not
+called for it: src/base/own_children_posix.h."""
 
 from __future__ import annotations
 
