@@ -26,6 +26,7 @@ void report_own_steps(Finding& finding, const Evidence& evidence) {
   if (before == 0) return;
   finding.text += "; in " + counted(before, "earlier evaluation") +
                   " within the same step it was finite: the optimizer itself moved the parameters to where it is not";
+  finding.clamps_divisor = false;
   if (!finding.fix_text.empty()) finding.fix_text = "; or " + finding.fix_text;
   finding.fix_text =
       "shorter steps of the optimizer: a smaller lr, or line_search_fn=\"strong_wolfe\" of LBFGS (not "

@@ -361,6 +361,11 @@ PyObject* clip_value(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   Live& l = live();
   PyObject* const original = l.original_clip_value.get();
   if (!l.on || nargs < 1) return PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  if (!is_tensor_object(args[0])) {  // torch asks the same: a proxy that says that it is one is no list
+    const int claims = PyObject_IsInstance(args[0], THPVariableClass);
+    if (claims < 0) return nullptr;
+    if (claims != 0) return PyObject_Vectorcall(original, args, static_cast<size_t>(nargs), kwnames);
+  }
   // A generator can be walked only once, so a list is made of it. It is owned until the end; `call` borrows the other
   // arguments, which the caller holds.
   const Object list =

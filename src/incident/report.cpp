@@ -237,14 +237,20 @@ namespace {
 
 // What was bad in it: the program may have ended for that.
 std::string last_handled(const json& report, std::uint64_t handled) {
-  std::string found;
+  const json* last = nullptr;
+  std::uint64_t listed = 0;
   for (const json& one : report.at("advisories")) {
     if (one["kind"] != "handled-by-script" || !one["step"].is_number_integer()) continue;
-    const std::string said = text(one, "text");
-    found = std::string(handled > 1 ? " (the last one, step " : " (step ") + one["step"].dump() + ": " +
-            said.substr(0, said.find(';')) + ")";
+    last = &one;
+    ++listed;
   }
-  return found;
+  if (last == nullptr) return "";
+  const std::string said = text(*last, "text");
+  // Of a kind only so many are listed.
+  return (listed < handled ? " (one of them, step "
+          : handled > 1    ? " (the last one, step "
+                           : " (step ") +
+         (*last)["step"].dump() + ": " + said.substr(0, said.find(';')) + ")";
 }
 
 }  // namespace

@@ -278,7 +278,9 @@ namespace {
 
 // Whose words the fix has where it clamps what divides: "rule", "edit", else null.
 const char* clamps_divisor(const explain::Finding& finding) {
+  // What was found out later may have made it another cause, with other advice.
   const std::optional<replay::Edit>& edit = finding.fix_edit;
+  if (finding.cause_class != "division-by-zero" || (edit && !edit->advice.empty())) return nullptr;
   if (edit && !edit->how.empty())
     return edit->kind == replay::Edit::Kind::kClamp && edit->arg == "other" ? "edit" : nullptr;
   return finding.clamps_divisor ? "rule" : nullptr;
@@ -324,7 +326,7 @@ json findings(const record::Trace& trace, const locate::Located& located, const 
                   {"experiments", experiments}};
   // For what follows; no part of a report.
   if (finding.is_overflow) out["is_overflow"] = true;
-  if (finding.came_from != explain::CameFrom::kOther)
+  if (finding.came_from != explain::CameFrom::kOther && finding.cause_class == "bad-data")
     out["came_from"] = finding.came_from == explain::CameFrom::kPython ? "Python"
                        : finding.came_from == explain::CameFrom::kNan  ? "NaN"
                                                                        : "Inf";

@@ -41,7 +41,9 @@ def share(monkeypatch):
         monkeypatch.setenv("LOCAL_RANK", str(own["rank"] % 2))
         config = types.SimpleNamespace(level=level, redact=redact)
         report = types.SimpleNamespace(config=config, elsewhere=[])
-        vote = types.SimpleNamespace(store=store, key="step", rank=own["rank"], size=4, goes=goes, parted="")
+        vote = types.SimpleNamespace(
+            store=store, key="step", rank=own["rank"], size=4, parted="", is_joined=lambda: goes or level == "trace"
+        )
         rank_births.share(vote, own, report)
         return merge.elsewhere(report.elsewhere, [own])
 
@@ -95,7 +97,8 @@ def test_an_alarm_is_shortened_to_what_a_store_should_hold(share):
     "text",
     [
         "no JSON",
-        "[" * 40_000,
+        "[" * 30_000,
+        "[" * 900 + "]" * 900,
         "null",
         json.dumps({"rank": 2, "host": ""}),
         json.dumps({**alarm(2, "x"), "host": "", "births": []}),
@@ -118,3 +121,12 @@ def test_a_report_holds_a_limited_number(share):
         merge.add_elsewhere(found, one, [alarm(2, "x")] * 16)
     assert len(merge.elsewhere(found, own)) == merge.MOST_ELSEWHERE and len(merge.elsewhere(found, own[:1])) == 16
     assert merge.elsewhere(found, [own[0]] * merge.MAX_ALARMS) == []
+
+
+@pytest.mark.parametrize("redact", [0, 1])
+def test_what_is_sent_says_no_more_than_the_report_here(share, redact):
+    own = alarm(2, "log-of-zero")
+    own["births"][0]["source"] = 'loss = log(p, password="hunter2")'
+    share(own, redact=redact)
+    sent = share.store.get("step/births/1").decode()
+    assert "hunter2" not in sent and ("log(p" in sent) == (not redact), sent

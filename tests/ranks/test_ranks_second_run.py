@@ -235,10 +235,13 @@ def test_what_a_rank_held_that_had_no_order(tmp_path, monkeypatch, holds_nan):
     assert mine["sink"]["name"] == ("b" if holds_nan else "what another rank was given"), mine
 
 
-def test_a_run_with_ranks_elsewhere_names_the_command(tmp_path, capfd):
-    """The user's own, with its launcher and the launcher's options."""
+@pytest.mark.parametrize("dashes", [[], ["--"]])
+def test_a_run_with_ranks_elsewhere_names_the_command(tmp_path, capfd, dashes):
+    """The user's own, with its launcher and the launcher's options; of two levels the last counts."""
     run = supervise.Run.__new__(supervise.Run)
-    run.command = ["python", "-m", "finitude", "run", "--on-alarm", "skip", "torchrun", "--nnodes", "2", "t.py", "a b"]
+    options = ["--on-alarm", "skip", "--level", "gate", *dashes]
+    run.command = ["python", "-m", "finitude", "run", *options, "torchrun", "--nnodes", "2", "t.py", "a b"]
+    run.given, run.settings = len(options), types.SimpleNamespace(level="gate")
     alarm = {"step": 3, "births": [], "rerun": "not-run", "rerun_text": "rewind: no", "harmless": False}
     member = merge.Member(str(tmp_path / "rank-0"), {"alarms": [alarm], "watched": {"ranks": 2, "steps": 4}})
     (tmp_path / "rank-0").mkdir()
@@ -246,9 +249,10 @@ def test_a_run_with_ranks_elsewhere_names_the_command(tmp_path, capfd):
     settings = types.SimpleNamespace(on_alarm="stop")
     assert not restart_ranks.explain([member], ["torchrun"], {}, settings, 1.0, str(tmp_path), run._traced())
     line = capfd.readouterr().err
-    assert line.endswith("finitude run --level trace --on-alarm skip torchrun --nnodes 2 t.py 'a b'\n"), line
-    assert alarm["rerun_text"].startswith("rewind: no; the run has ranks on other machines"), alarm
-    assert "ranks on other machines" in (tmp_path / "rank-0" / "report.json").read_text()
+    words = " ".join(["--on-alarm skip --level gate --level trace", *dashes])
+    assert line.endswith(f"finitude run {words} torchrun --nnodes 2 t.py 'a b'\n"), line
+    assert alarm["rerun_text"].startswith("rewind: no; not all ranks of the run were watched here"), alarm
+    assert "those of other machines" in (tmp_path / "rank-0" / "report.json").read_text()
 
 
 # At the first step there is no earlier one to go back to: all ranks are started again after the end.

@@ -82,7 +82,7 @@ def test_ctrl_c_ends_restart_only_and_alarm_remains(tmp_path):
         preexec_fn=helpers.hears_signals,
     )
     printed = ""
-    while "Ctrl-C leaves this out" not in printed:
+    while "Ctrl-C skips this" not in printed:
         line = process.stderr.readline()
         assert line, printed
         printed += line

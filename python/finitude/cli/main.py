@@ -229,10 +229,10 @@ def _run(rest):
         return _usage(str(e))
     for line in config.misspelt() + config.at_odds(settings):
         sys.stderr.write(f"finitude: warning: {line}\n")
+    given = len(rest) - len(arguments) - (2 if is_module else 1)
     if again is not None:
         from ..launch import resume
 
-        given = len(rest) - len(arguments) - (2 if is_module else 1)
         try:
             wanted = resume.Wanted(again, times, resume.without(rest[:given], FLAGS), rest[given:], skips_rows)
         except config.UsageError as e:
@@ -248,7 +248,7 @@ def _run(rest):
     if target.kind == "command":
         from ..launch import supervise
 
-        supervise.main(settings, target, command)
+        supervise.main(settings, target, command, given)
     if target.kind == "missing":
         sys.stderr.write(
             f"finitude: {target.name} is not installed here: no such program on PATH or beside {sys.executable}\n"

@@ -87,8 +87,9 @@ def leave(code: int) -> NoReturn:
 class Run:
     """One supervised command."""
 
-    def __init__(self, settings, target, command):
-        self.settings, self.target, self.command = settings, target, command
+    def __init__(self, settings, target, command, given):
+        """given: how many words of the command, after `finitude run`, are options of Finitude."""
+        self.settings, self.target, self.command, self.given = settings, target, command, given
         self.began = time.monotonic()
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.argv = [target.name, *target.arguments]
@@ -156,8 +157,11 @@ class Run:
 
     def _traced(self) -> str:
         """The user's own command line, launcher and all, with each step recorded as it runs."""
+        if self.settings.level == "trace":
+            return ""
         words = secrets.masked_words(self.command)[4:]  # after PYTHON -m finitude run
-        return shlex.join(["finitude", "run", "--level", "trace", *words])
+        at = self.given - (words[: self.given][-1:] == ["--"])  # of two the last counts
+        return shlex.join(["finitude", "run", *words[:at], "--level", "trace", *words[at:]])
 
     def _say_steps(self, members: list[Member]) -> None:
         """One manifest of each bad step, and what may be done with the capsules of its ranks. A failure costs that
@@ -201,9 +205,10 @@ def _add_timeline(run, page):
         say.say(f"finitude: warning: {page} has no timeline: {type(e).__name__}\n")
 
 
-def main(settings: Config, target: Target, command: Sequence[str]) -> None:
-    """Ends by SystemExit, or by the command's own signal."""
-    run = Run(settings, target, command)
+def main(settings: Config, target: Target, command: Sequence[str], given: int = 0) -> None:
+    """Ends by SystemExit, or by the command's own signal. given: how many words of the command, after `finitude run`,
+    are options of Finitude."""
+    run = Run(settings, target, command, given)
     if target.obstacle:
         say.say(f"finitude: {target.obstacle}; the program runs unwatched.\n")
     try:

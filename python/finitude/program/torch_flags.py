@@ -55,10 +55,17 @@ def _switches():
     yield "cpu_capability", torch.backends.cpu.get_cpu_capability
 
 
-def flags() -> dict[str, Any]:
-    """Name -> value. A switch that this torch does not have, or does not want to be asked for, is skipped."""
+OLD = ("matmul_precision", "tf32_matmul", "tf32_cudnn")  # torch 2.9, which has fp32_precision, warns who reads them
+
+
+def flags(may_warn: bool = True) -> dict[str, Any]:
+    """Name -> value. A switch that this torch does not have, or does not want to be asked for, is skipped. may_warn:
+    torch may print a warning of its own."""
     found = {}
+    skipped = () if may_warn or not hasattr(torch.backends, "fp32_precision") else OLD
     for name, read in _switches():
+        if name in skipped:
+            continue
         try:
             value = read()
         except (AttributeError, RuntimeError):

@@ -111,7 +111,7 @@ def hyper_parameters(optimizer: Any, redact: bool = False) -> dict[str, Any]:
 def at_first_step(redact: bool) -> dict[str, Any]:
     """Switches of torch and, as in a capsule, seeds: the program has set them by now."""
     seeds = {} if redact else {"seeds": torch_flags.seeds()}
-    return {"data": data_sets(), "flags": torch_flags.flags(), **seeds}
+    return {"data": data_sets(), "flags": torch_flags.flags(may_warn=False), **seeds}
 
 
 def data_sets() -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ class _Notice:
             how = f"from {self.resumed}, which takes at most" if self.resumed else "which takes about"
             say(
                 f"finitude: running the program again up to step {self.step} in a second process, {how} "
-                f"{_seconds(max(self.took_first, waited))} (Ctrl-C leaves this out) ...\n"
+                f"{_seconds(max(self.took_first, waited))} (Ctrl-C skips this) ...\n"
             )
         if self.terminal and waited > NOTICE_S:
             self.shown = True

@@ -11,9 +11,10 @@ import os
 import time
 
 from .. import _native
+from ..base import secrets
 from ..base.plain_json import safe
 from ..program import gathering, ranks
-from ..report import merge
+from ..report import capsule_alarm, merge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,22 +23,27 @@ if TYPE_CHECKING:
     from ..base.types import Alarm, Vote
     from ..report.document import Report
 
-LIMIT_S = 30.0  # how long one that needs what the others found waits until they have come
+LIMIT_S = 8.0  # how long one that needs what the others found waits: less than PARTING_S in rank_vote.py
 MOST = 16  # alarms that are read
 MOST_BYTES = 32 << 10  # of one
 _OF_BIRTH = "exchanges", "phase", "op", "file", "line", "module", "source"
 
 
 def share(vote: Vote, alarm: Alarm, report: Report) -> None:
-    """Says what this rank found, and completes its alarm and report by what others did. Raises RuntimeError,
-    ValueError, OSError: the store is gone."""
-    is_recorded = report.config.level == "trace"  # nothing was run again, and all are in this alarm
-    if not ranks.on_several_machines() or not (vote.goes or is_recorded) or vote.parted:
+    """Says what this rank found, and completes its alarm and report by what others did, while the store is there."""
+    if not ranks.on_several_machines() or not vote.is_joined() or vote.parted:
         return
+    try:
+        _share(vote, alarm, report)
+    except (RuntimeError, ValueError, OSError):
+        pass  # the store is gone, and whoever kept it
+
+
+def _share(vote, alarm, report):
     store, key = vote.store, f"{vote.key}/births"
     found = gathering.Gathering(store, f"{key}/found", vote.rank, range(vote.size))
     is_received = alarm["cause"]["class"] == "other-rank"
-    if alarm["births"] and not is_received and (text := _sent(alarm, not report.config.redact)):
+    if alarm["births"] and not is_received and (text := _sent(alarm, bool(report.config.redact))):
         store.set(f"{key}/{store.add(f'{key}/made', 1)}", text)
     found.arrive()
     is_first = ranks.is_first_of_machine()
@@ -55,10 +61,13 @@ def share(vote: Vote, alarm: Alarm, report: Report) -> None:
         merge.add_elsewhere(report.elsewhere, alarm, [o for o in others if not ranks.is_on_this_machine(o["rank"])])
 
 
-def _sent(alarm, says_host):
-    """As JSON: with all that is known of the first birth, or as much as there is room for."""
+def _sent(alarm, redact):
+    """As JSON: with all that is known of the first birth, or as much as there is room for; no more than the report of
+    this machine says, since that of another one may have no --redact."""
     whole: dict[str, Any] = {k: v for k, v in alarm.items() if k not in ("optimizer_ordinal", "unproven")}
-    whole.update(births=alarm["births"][:1], capsule=None, host=os.uname().nodename if says_host else "")
+    whole.update(births=alarm["births"][:1], capsule=None, host="" if redact else os.uname().nodename)
+    whole = secrets.hidden(capsule_alarm.redacted(whole) if redact else whole)
+    alarm = whole
     short = {**whole, "path": [], "gradients": None, "cause": {**alarm["cause"], "experiments": []}}
     birth = {k: v for k, v in alarm["births"][0].items() if k in _OF_BIRTH}
     texts = (json.dumps(safe(one), allow_nan=False) for one in (whole, short, {**short, "births": [birth]}))

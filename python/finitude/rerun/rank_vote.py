@@ -52,14 +52,23 @@ class Ballot:
         self._returns = 0  # how often the ranks were asked whether they go back to a copy
         self._asked = {}  # key of the last step of which the ranks were asked whether they see it -> do they all
 
-    def vote_on(self, optimizer: Optimizer, alarm: Alarm) -> Vote | None:
-        """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm."""
+    def of_recorded(self, optimizer: Optimizer, alarm: Alarm) -> Vote | None:
+        """Of ranks that have recorded the step: nothing is voted on, each says what it found. Under `warn` no rank asks
+        whether all are in this alarm: the others may wait for it in a collective operation."""
+        vote = self.vote_on(optimizer, alarm, self._context.config.on_alarm != "warn")
+        if vote is not None:
+            vote.is_recorded = True
+        return vote
+
+    def vote_on(self, optimizer: Optimizer, alarm: Alarm, may_ask: bool = True) -> Vote | None:
+        """A vote of all ranks on a second run in place, or None where some of them may not be in this alarm. may_ask:
+        whether they are, where that is not known."""
         if _native.window(optimizer)["on_device"]:  # the exchange waits in kernels there: all are started again instead
             return None
         if not ranks.several() or alarm["harmless"] or self._context.config.on_alarm == "raise":
             return None
-        if not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True) and not self._all_say(
-            alarm["optimizer_ordinal"], alarm
+        if not ranks.seen_by_all(sinks_of.bad_parameters(optimizer, False), by_everyone=True) and not (
+            may_ask and self._all_say(alarm["optimizer_ordinal"], alarm)
         ):
             return None
         store = compat.group_store()
@@ -199,8 +208,9 @@ class _Rings:
 
 
 def part(vote: Vote | None) -> None:
-    """Before this rank ends the program, and its launcher the others: those that ran the step again have reported."""
-    if vote is not None and vote.goes:
+    """Before this rank ends the program, and its launcher the others: those that ran the step again, or have recorded
+    it, have reported."""
+    if vote is not None and vote.is_joined():
         vote.part()
 
 
@@ -224,6 +234,7 @@ class Vote:
             for what in ("vote", "back", "reported")
         )
         self.goes = False
+        self.is_recorded = False  # nothing is asked: each rank has recorded the step, and says what it found
         self.parted = ""  # why the ranks cannot continue together after their second run
         self._watch: threading.Thread | None = None
 
@@ -239,6 +250,10 @@ class Vote:
             return _left
         self.goes = decided == _GO
         return "" if self.goes else decided
+
+    def is_joined(self) -> bool:
+        """Do all ranks explain this step?"""
+        return self.goes or self.is_recorded
 
     def _decide(self, text: str) -> str:
         """What was decided first, by whomever."""

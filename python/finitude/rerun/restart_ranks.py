@@ -36,7 +36,7 @@ TOGETHER = (
     "trace every step is recorded"
 )
 ELSEWHERE = (
-    "the run has ranks on other machines, which this one cannot start again; "
+    "not all ranks of the run were watched here, and those of other machines cannot be started again from this one; "
     "run with --level trace, it records every step"
 )
 LONGEST = 300  # seconds: where the first run took longer up to a step that did not end it, it is not run again for that
@@ -90,7 +90,9 @@ def _result(read):
 def _listed(document: Any, order: Any) -> Any:
     """The alarm of that order in the report of a rank. Ranks that step together report equally many."""
     alarms, number = document["alarms"], order.get("listed")
-    found = alarms[min(number, len(alarms) - 1)] if alarms and _is_count(number) else None
+    if not _is_count(number) or number >= len(alarms) and not document.get("alarms_unlisted"):
+        return None
+    found = alarms[min(number, len(alarms) - 1)]  # in the place of the last where the report is full
     return found if found and found["step"] == order["step"] else None
 
 
@@ -340,7 +342,7 @@ def _wait_for(wanted, witnesses, command, environment, settings, directory, seco
     step, limit = max(one.order["step"] for one in wanted), max(120.0, 6 * seconds)
     say(
         f"finitude: running the program again up to step {step}, all ranks "
-        f"(the first run took {seconds:.0f} s; Ctrl-C leaves this out) ...\n"
+        f"(the first run took {seconds:.0f} s; Ctrl-C skips this) ...\n"
     )
     with_us = ends_with_us(signal.SIGTERM)
 

@@ -74,7 +74,8 @@ class Decision:
             if outcome is not None and outcome.runs_again:
                 return "again"  # second_run_ended continues from here
             if is_traced and session.config.level == "trace" and session.part(ranks.on_several_machines):
-                vote = session.part(session.ballot.vote_on, optimizer, alarm)
+                vote = session.part(session.ballot.of_recorded, optimizer, alarm)
+                session.second_run.join(vote)
             if vote:
                 session.part(rank_births.share, vote, alarm, session.report)
             if where == "start":
