@@ -165,9 +165,7 @@ void compare_batches(const Course& a, const Course& b, CourseJudgement* out) {
 
 std::string fate_by_flags(std::uint32_t flags) {
   if (flags & record::kStepScalerSkip) return "skipped by the GradScaler";
-  if (flags & record::kStepHandledByScript) return "dropped by the script";
-  if (flags & record::kStepApplied) return flags & record::kStepAlarm ? "applied in spite of an alarm" : "";
-  return "not applied";
+  return flags & record::kStepApplied ? "" : "not applied";
 }
 
 // Of the steps from `since` on also what their records say.
