@@ -31,19 +31,18 @@ Values exact_values(const store::PointSeries& series) {
   return values;
 }
 
-// By their numbers in steps.ring, which rise in the order in which the optimizers begin, as their series do; empty
-// where the ring does not reach back to a step of each of them.
+// By its number in steps.ring; empty where there are several: their numbers rise in the order of their first steps, their
+// series in that of the first steps that were applied.
 std::map<std::uint32_t, std::string> optimizers_of(const Course& course) {
   std::map<std::uint32_t, std::string> names;
   for (const record::StepRecord& step : course.recent) names[step.optimizer];
-  auto next = names.begin();
   std::size_t count = 0;
   for (const store::PointSeries& one : course.series) {
     if (one.quantity != "learning_rate" || !one.parameter.empty()) continue;
     ++count;
-    if (next != names.end()) (next++)->second = one.optimizer;
+    if (!names.empty()) names.begin()->second = one.optimizer;
   }
-  return count == names.size() ? names : std::map<std::uint32_t, std::string>();
+  return count == 1 && names.size() == 1 ? names : std::map<std::uint32_t, std::string>();
 }
 
 std::map<Name, Values> values_of_ring(const Course& course) {
@@ -211,7 +210,8 @@ void compare_fates(const Course& a, const Course& b, CourseJudgement* out) {
     return found != last.end() && place.first <= found->second;
   };
   std::uint64_t since = std::numeric_limits<std::uint64_t>::max();
-  if (!a.recent.empty() && !b.recent.empty()) since = std::max(a.recent.front().step, b.recent.front().step);
+  if (!optimizers_of(a).empty() && !optimizers_of(b).empty())
+    since = std::max(a.recent.front().step, b.recent.front().step);
   const auto of_a = fates_of(a, since), of_b = fates_of(b, since);
   std::map<Place, std::pair<std::string, std::string>> both;
   for (const auto& [place, what] : of_a) both[place].first = what;

@@ -105,6 +105,21 @@ TEST(RunSeries, StepsThatOneRingHasAloneSayNothingOfTheOther) {
   EXPECT_EQ(judge_courses(a, course(10)).fates.at(0).a, "skipped by the GradScaler");
 }
 
+// Whose number is whose is not known: they may be in another order where a GradScaler skips the first steps of one.
+TEST(RunSeries, RecordsOfSeveralOptimizersAreOfNone) {
+  Course a = course(10);
+  a.series.push_back(a.series[1]);
+  a.series.back().optimizer = "Adam";
+  a.recent.push_back({.step = 9, .optimizer = 1, .flags = record::kStepApplied, .loss = 1, .lr = 0.2});
+  Course b = a;
+  b.recent[3].loss = 7;
+  b.recent[4].flags = record::kStepScalerSkip;
+  EXPECT_FALSE(judge_courses(a, b).diverges);
+  Course one = course(10);  // against one whose records are known
+  one.recent[4].flags = record::kStepScalerSkip;
+  EXPECT_FALSE(judge_courses(one, b).diverges);
+}
+
 TEST(RunSeries, AnEndBeforeTheOther) {
   const CourseJudgement found = judge_courses(course(10), course(7));
   ASSERT_TRUE(found.diverges);
