@@ -45,6 +45,7 @@ std::map<std::uint32_t, std::string> optimizers_of(const Course& course) {
   return count == 1 && names.size() == 1 ? names : std::map<std::uint32_t, std::string>();
 }
 
+// No gradients: of clipped ones a record has a bound of the largest.
 std::map<Name, Values> values_of_ring(const Course& course) {
   std::map<Name, Values> values;
   const auto names = optimizers_of(course);
@@ -53,8 +54,6 @@ std::map<Name, Values> values_of_ring(const Course& course) {
     if (name == names.end()) continue;
     const std::string& optimizer = name->second;
     values[{"", optimizer, "loss"}][step.step] = step.loss;
-    if (step.flags & record::kStepApplied)  // else its gradients may not have been read
-      values[{"", optimizer, "gradient_absmax"}][step.step] = record::unscaled_gradient(step);
     values[{"", optimizer, "learning_rate"}][step.step] = step.lr;
   }
   return values;

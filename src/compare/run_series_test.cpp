@@ -120,6 +120,14 @@ TEST(RunSeries, RecordsOfSeveralOptimizersAreOfNone) {
   EXPECT_FALSE(judge_courses(one, b).diverges);
 }
 
+TEST(RunSeries, GradientsOfRecordsMayBeBounds) {
+  Course a = course(10);
+  a.series.push_back(series("gradient_absmax", {0.5}));
+  Course b = a;
+  for (record::StepRecord& step : b.recent) step.grad_absmax = 0.5;
+  EXPECT_TRUE(judge_courses(a, b).differing.empty());
+}
+
 TEST(RunSeries, AnEndBeforeTheOther) {
   const CourseJudgement found = judge_courses(course(10), course(7));
   ASSERT_TRUE(found.diverges);
