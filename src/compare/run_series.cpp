@@ -221,24 +221,44 @@ void compare_fates(const Course& a, const Course& b, CourseJudgement* out) {
   }
 }
 
+bool is_of_step(const SeriesDifference& one) {
+  return one.parameter.empty() && (one.quantity == "loss" || one.quantity.starts_with("gradient_"));
+}
+
 // Does what is different in the first step say no more than that other numbers came in?
 bool differs_from_start(const SeriesDifference& one) {
-  return one.parameter.empty() && (one.quantity == "loss" || one.quantity.starts_with("gradient_")) && !one.has_same &&
-         one.level == Level::kDiffers && std::isfinite(one.a) && std::isfinite(one.b);
+  return is_of_step(one) && !one.has_same && one.level == Level::kDiffers && std::isfinite(one.a) &&
+         std::isfinite(one.b);
 }
+
+// Of an optimizer whose loss or gradients differ.
+struct FirstDifference {
+  std::uint64_t step = 0;
+  bool is_start = true;
+};
 
 void find_step(CourseJudgement* out) {
   std::optional<std::uint64_t> first, start;
   const auto take = [&first](std::uint64_t step) { first = std::min(first.value_or(step), step); };
-  for (const SeriesDifference& one : out->differing) {
-    if (differs_from_start(one)) start = std::min(start.value_or(one.first_step), one.first_step);
+  std::map<std::string, FirstDifference> begins;
+  for (const SeriesDifference& one : out->differing) {  // by step
+    if (!is_of_step(one) || one.level != Level::kDiffers) continue;
+    FirstDifference& begin = begins.try_emplace(one.optimizer, FirstDifference{one.first_step}).first->second;
+    if (one.first_step == begin.step) begin.is_start = begin.is_start && differs_from_start(one);
   }
-  out->differs_from_start = start.has_value();
-  for (const SeriesDifference& one : out->differing) {
-    if (start && one.is_apart && one.quantity == "loss") take(one.apart_since);
-    if (one.level == Level::kDiffers && (!start || is_set(one.quantity))) take(one.first_step);
+  bool has_later = false;
+  for (const auto& [optimizer, begin] : begins) {
+    if (begin.is_start) start = std::min(start.value_or(begin.step), begin.step);
+    has_later = has_later || !begin.is_start;
   }
-  if (out->has_other_data && !start) take(out->data_step);
+  out->differs_from_start = start && !has_later;
+  for (const SeriesDifference& one : out->differing) {
+    const auto begin = begins.find(one.optimizer);
+    const bool is_later = begin != begins.end() && !begin->second.is_start;
+    if (one.is_apart && one.quantity == "loss" && !is_later) take(one.apart_since);
+    if (one.level == Level::kDiffers && (!start || is_later || is_set(one.quantity))) take(one.first_step);
+  }
+  if (out->has_other_data && !out->differs_from_start) take(out->data_step);
   if (!out->fates.empty()) take(out->fates.front().step);
   for (const OtherEnd& one : out->ends) take(std::min(one.a, one.b) + 1);
   if (!first) first = start;

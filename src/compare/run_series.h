@@ -66,7 +66,8 @@ struct CourseJudgement {
   std::uint64_t data_step = 0, data_micro_batch = 0;
   std::vector<OtherFate> fates;  // by step
   std::vector<OtherEnd> ends;
-  // Loss or gradients differ in the first step that was compared, as where weights, data or seeds are others.
+  // Loss or gradients differ in the first step that was compared, as where weights, data or seeds are others; of each
+  // optimizer where they differ.
   bool differs_from_start = false;
   // The first step with a difference that is more than rounding; what follows from another start is none of them,
   // unless it is all there is. learning_rate and loss_scale have no rounding.

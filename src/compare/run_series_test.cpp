@@ -159,6 +159,35 @@ TEST(RunSeries, AnotherStartIsNotTheDivergence) {
   EXPECT_EQ(judge_courses(a, b).step, 20U);
 }
 
+TEST(RunSeries, AnotherStartOfOneOptimizerIsNotThatOfAnother) {
+  const auto of_adam = [](std::vector<double> values) {
+    store::PointSeries out = series("loss", values);
+    out.optimizer = "Adam";
+    return out;
+  };
+  const Course a{{series("loss", {3, 2, 1, 1}), of_adam({5, 4})}, {}};
+  CourseJudgement found = judge_courses(a, {{series("loss", {3, 2, 1, 0.5}), of_adam({5.5, 4.4})}, {}});
+  EXPECT_FALSE(found.differs_from_start);
+  EXPECT_EQ(found.step, 3U);
+  found = judge_courses(a, {{series("loss", {3, 2, 1, 1}), of_adam({5.5, 4.4})}, {}});
+  EXPECT_TRUE(found.diverges && found.differs_from_start);
+  EXPECT_EQ(found.step, 0U);
+  found = judge_courses(a, {{series("loss", {2, 1, 0.9, 0.8}), of_adam({5.5, 4.4})}, {}});
+  EXPECT_TRUE(found.diverges && found.differs_from_start);
+  EXPECT_EQ(found.step, 0U);
+}
+
+// A first step without gradients says nothing of the start of a loss that was the same before.
+TEST(RunSeries, ASeriesThatBeginsLaterIsNoOtherStart) {
+  store::PointSeries norm_a = series("gradient_norm", {1, 1}), norm_b = series("gradient_norm", {1, 2});
+  norm_a.points.erase(norm_a.points.begin());
+  norm_b.points.erase(norm_b.points.begin());
+  const CourseJudgement found =
+      judge_courses({{series("loss", {3, 2}), norm_a}, {}}, {{series("loss", {3, 1}), norm_b}, {}});
+  EXPECT_FALSE(found.differs_from_start);
+  EXPECT_EQ(found.step, 1U);
+}
+
 TEST(RunSeries, ThePlaceIsAsExactAsTheStoresAre) {
   store::PointSeries a{"loss", "SGD", "", {}}, b = a;
   a.points.resize(1);

@@ -105,7 +105,7 @@ std::string what_diverges(const Json& document, bool with_values) {
       if ((with_values || is_set) && is_here && text(one, "parameter").empty() != of_parameters &&
           (!of_parameters || what.empty()))
         add(course_of(one));
-      if (const Json& apart = at(one, "apart"); !of_parameters && !with_values && digits(at(apart, "step")) == step)
+      if (const Json& apart = at(one, "apart"); !of_parameters && digits(at(apart, "step")) == step)
         add(course_of(one) + " is apart by more than a factor of 2 from there on");
     }
   }
