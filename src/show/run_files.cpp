@@ -170,7 +170,7 @@ ComparedRuns compare_courses(const std::string& path_a, const std::string& path_
   document["step"] = judgement.diverges ? Json(judgement.step) : Json();
   document["series"] = Json::array();
   for (const compare::SeriesDifference& one : judgement.differing) {
-    if (document["series"].size() < kMostListed) document["series"].push_back(series_of(one));
+    if (one.parameter.empty() || document["series"].size() < kMostListed) document["series"].push_back(series_of(one));
   }
   document["counts"] = {{"series", judgement.compared},
                         {"differing", judgement.differing.size()},

@@ -1,6 +1,8 @@
 """`finitude diff` of two runs without traces: series, hyper-parameters, packages and environment."""
 
 import json
+import shutil
+import sqlite3
 
 import pytest
 import torch
@@ -119,3 +121,25 @@ def test_a_map_of_names_is_for_dumps(runs, tmp_path):
     words = "diff", str(runs["plain"]), str(runs["rate"]), "--map", str(names)
     got = helpers.finitude(runs["plain"].parent, *words)
     assert got.code == 2 and "--map, --noise and --join are for dumps" in got.err, got.text()
+
+
+def copied(runs, name, folder):
+    return shutil.copytree(runs[name], folder)
+
+
+def test_series_of_many_parameters_do_not_hide_those_of_the_optimizer(runs, tmp_path):
+    words = []
+    for value, name in enumerate(("plain", "later")):
+        words.append(str(copied(runs, name, tmp_path / name)))
+        with sqlite3.connect(tmp_path / name / "store.sqlite") as store:
+            for number in range(1000, 1300):
+                store.execute(
+                    "INSERT INTO series (id, quantity, optimizer, parameter) VALUES (?, 'gradient_norm', 'SGD', ?)",
+                    (number, f"p{number}"),
+                )
+                store.execute("INSERT INTO point VALUES (?, 0, 0, 0, ?, ?, ?, ?)", (number, *[1 + value / 1e6] * 4))
+    got = helpers.finitude(tmp_path, "diff", *words, "--json")
+    document = json.loads(got.out)
+    assert (got.code, document["step"]) == (1, 4) and document["counts"]["differing"] > 300
+    assert {"learning_rate"} <= {one["quantity"] for one in document["series"]}
+    assert "they diverge at step 4: learning_rate" in helpers.finitude(tmp_path, "diff", *words).out
