@@ -226,7 +226,7 @@ std::string course_comparison(const nlohmann::json& document, const TerminalOpti
             Tone::kStrong}},
           0);
       page.line("beyond that", Tone::kBad,
-                {{what.empty() ? "nothing: steps end alike, no course is apart by more than a factor of 2 for long"
+                {{what.empty() ? "nothing: steps end alike, no loss above zero is apart by more than a factor of 2 for long"
                                : "step " + digits(at(document, "step")) + ": " + what}},
                 kHangOfCourses);
     } else {

@@ -99,6 +99,7 @@ def test_other_seeds_are_a_start_and_no_divergence_of_their_own(runs):
     assert {"group": "seeds", "key": "torch", "a": "0", "b": "1"} in document["about"]
     text = text_of(runs, "plain", "seed")
     assert "differ from the first step on, with other seeds: loss" in text and "beyond that nothing" in text
+    assert "no loss above zero is apart by more than a factor of 2 for long" in text
     assert diff(runs, "plain", "seed_bad")[1]["step"] == 4
     assert "beyond that step 4: in B not applied: loss is NaN" in text_of(runs, "plain", "seed_bad")
 
