@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -53,25 +54,43 @@ Json series_of(const compare::SeriesDifference& one) {
                     : Json()}};
 }
 
-// What its files say of the steps and of its end beyond the store. A file that is missing or damaged adds nothing.
-void read_fates(const fs::path& folder, compare::Course* course, std::string* outcome) {
-  record::RingContents ring;
-  std::string why;
-  if (record::read_ring_file((folder / "steps.ring").string(), &ring, &why)) course->recent = std::move(ring.records);
+// By step and optimizer. An alarm is noted when its step is stopped, and once more when it is explained; one that is not,
+// though the run continued, was none (finitude.allow).
+void read_events(const fs::path& folder, std::map<std::pair<std::uint64_t, std::string>, std::string>* alarms,
+                 std::string* outcome) {
   std::string bytes;
   if (!read_file((folder / "events.jsonl").string(), kMostEventBytes, bytes).empty()) return;
+  Json begun;
+  const auto add = [alarms](const Json& event) {
+    const std::uint64_t step = count(event, "step");
+    if (has_count(event, "step") && step < kMostStep && alarms->size() < kMostAlarms)
+      alarms->try_emplace({step, text(event, "optimizer")}, text(event, "text"));
+  };
   std::istringstream lines(bytes);
   for (std::string line; std::getline(lines, line);) {
     Json event;
     const bool may_count = line.find("\"alarm\"") != std::string::npos || line.find("\"end\"") != std::string::npos;
     if (!may_count || !parse_json(line, event).empty()) continue;
-    if (text(event, "kind") == "end") *outcome = text(event, "outcome");
-    const std::uint64_t step = count(event, "step");
-    // An alarm is noted when its step is stopped, and once more when it is explained.
-    if (text(event, "kind") == "alarm" && !flag(event, "explained") && has_count(event, "step") && step < kMostStep &&
-        course->alarms.size() < kMostAlarms)
-      course->alarms.push_back({text(event, "optimizer"), text(event, "text"), step});
+    const std::string kind = text(event, "kind");
+    if (kind == "end") *outcome = text(event, "outcome");
+    if (kind == "end" || kind == "alarm") begun = Json();
+    if (kind != "alarm") continue;
+    if (flag(event, "explained"))
+      add(event);
+    else
+      begun = std::move(event);
   }
+  add(begun);
+}
+
+// What its files say of the steps and of its end beyond the store. A file that is missing or damaged adds nothing.
+void read_fates(const fs::path& folder, compare::Course* course, std::string* outcome) {
+  record::RingContents ring;
+  std::string why;
+  if (record::read_ring_file((folder / "steps.ring").string(), &ring, &why)) course->recent = std::move(ring.records);
+  std::map<std::pair<std::uint64_t, std::string>, std::string> alarms;
+  read_events(folder, &alarms, outcome);
+  for (const auto& [place, what] : alarms) course->alarms.push_back({place.second, what, place.first});
 }
 
 std::string fate_text(const Json& one, const char* side) {
@@ -226,8 +245,9 @@ std::string course_comparison(const nlohmann::json& document, const TerminalOpti
             Tone::kStrong}},
           0);
       page.line("beyond that", Tone::kBad,
-                {{what.empty() ? "nothing: steps end alike, no loss above zero is apart by more than a factor of 2 for long"
-                               : "step " + digits(at(document, "step")) + ": " + what}},
+                {{what.empty()
+                      ? "nothing: steps end alike, no loss above zero is apart by more than a factor of 2 for long"
+                      : "step " + digits(at(document, "step")) + ": " + what}},
                 kHangOfCourses);
     } else {
       page.line("finitude:", Tone::kBad,

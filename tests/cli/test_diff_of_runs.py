@@ -144,3 +144,18 @@ def test_series_of_many_parameters_do_not_hide_those_of_the_optimizer(runs, tmp_
     assert (got.code, document["step"]) == (1, 4) and document["counts"]["differing"] > 300
     assert {"learning_rate"} <= {one["quantity"] for one in document["series"]}
     assert "they diverge at step 4: learning_rate" in helpers.finitude(tmp_path, "diff", *words).out
+
+
+def test_alarms_that_are_explained_at_once_count_and_those_that_are_allowed_do_not(runs, tmp_path):
+    folder = copied(runs, "again", tmp_path / "b")
+    events = (folder / "events.jsonl").read_text().splitlines()
+    begun, at_once = (
+        json.dumps({"kind": "alarm", "step": step, "optimizer": "SGD", "text": "bad", "explained": explained})
+        for step, explained in ((1, False), (3, True))
+    )
+    for lines, wanted in (([*events[:-1], begun, at_once, events[-1]], [3]), ([*events[:-1], begun], [1])):
+        (folder / "events.jsonl").write_text("\n".join(lines) + "\n")
+        got = helpers.finitude(tmp_path, "diff", str(runs["plain"]), str(folder), "--json")
+        document = json.loads(got.out)
+        assert [one["step"] for one in document["fates"]] == wanted and got.code == 1, lines
+        assert (document["step"], document["fates"][0]["b"]) == (wanted[0], "bad")
