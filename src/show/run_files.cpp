@@ -91,6 +91,10 @@ void read_fates(const fs::path& folder, compare::Course* course, std::string* ou
   std::map<std::pair<std::uint64_t, std::string>, std::string> alarms;
   read_events(folder, &alarms, outcome);
   for (const auto& [place, what] : alarms) course->alarms.push_back({place.second, what, place.first});
+  Json report;
+  if (outcome->empty() && read_report_json((folder / "report.json").string(), kMaxFile, report).ok() &&
+      !at(report, "under_way").is_object())
+    *outcome = text(report, "outcome");
 }
 
 std::string fate_text(const Json& one, const char* side) {
@@ -102,7 +106,7 @@ std::string fate_text(const Json& one, const char* side) {
 std::string end_text(const Json& one, const Json& outcomes) {
   const auto side = [&](const char* key) {
     const std::string outcome = text(outcomes, key);
-    return "after step " + digits(at(one, key)) + " (" + (outcome.empty() ? "runs, or was killed" : outcome) + ")";
+    return "after step " + digits(at(one, key)) + " (" + (outcome.empty() ? "its end is not known" : outcome) + ")";
   };
   return "A ends " + side("a") + ", B " + side("b");
 }

@@ -159,3 +159,13 @@ def test_alarms_that_are_explained_at_once_count_and_those_that_are_allowed_do_n
         document = json.loads(got.out)
         assert [one["step"] for one in document["fates"]] == wanted and got.code == 1, lines
         assert (document["step"], document["fates"][0]["b"]) == (wanted[0], "bad")
+
+
+def test_an_end_without_events_is_that_of_the_report(runs, tmp_path):
+    folder = copied(runs, "short", tmp_path / "b")
+    (folder / "events.jsonl").unlink()
+    words = "diff", str(runs["plain"]), str(folder)
+    assert "B after step 3 (clean)" in " ".join(helpers.finitude(tmp_path, *words).out.split())
+    report = json.loads((folder / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps({**report, "under_way": {"pid": 1}}))  # written during the run
+    assert "B after step 3 (its end is not known)" in " ".join(helpers.finitude(tmp_path, *words).out.split())
