@@ -31,8 +31,8 @@ Values exact_values(const store::PointSeries& series) {
   return values;
 }
 
-// By its number in steps.ring; empty where there are several: their numbers rise in the order of their first steps, their
-// series in that of the first steps that were applied.
+// By its number in steps.ring; empty where there are several: their numbers rise in the order of their first steps,
+// their series in that of the first steps that were applied.
 std::map<std::uint32_t, std::string> optimizers_of(const Course& course) {
   std::map<std::uint32_t, std::string> names;
   for (const record::StepRecord& step : course.recent) names[step.optimizer];

@@ -54,8 +54,8 @@ Json series_of(const compare::SeriesDifference& one) {
                     : Json()}};
 }
 
-// By step and optimizer. An alarm is noted when its step is stopped, and once more when it is explained; one that is not,
-// though the run continued, was none (finitude.allow).
+// By step and optimizer. An alarm is noted when its step is stopped, and once more when it is explained; one that is
+// not, though the run continued, was none (finitude.allow).
 void read_events(const fs::path& folder, std::map<std::pair<std::uint64_t, std::string>, std::string>* alarms,
                  std::string* outcome) {
   std::string bytes;
@@ -248,11 +248,11 @@ std::string course_comparison(const nlohmann::json& document, const TerminalOpti
           {{"they differ from the first step on" + std::string(has_other_seeds ? ", with other seeds: " : ": ") + names,
             Tone::kStrong}},
           0);
-      page.line("beyond that", Tone::kBad,
-                {{what.empty()
-                      ? "nothing: steps end alike, no loss above zero is apart by more than a factor of 2 for long"
-                      : "step " + digits(at(document, "step")) + ": " + what}},
-                kHangOfCourses);
+      page.line(
+          "beyond that", Tone::kBad,
+          {{what.empty() ? "nothing: steps end alike, no loss above zero is apart by more than a factor of 2 for long"
+                         : "step " + digits(at(document, "step")) + ": " + what}},
+          kHangOfCourses);
     } else {
       page.line("finitude:", Tone::kBad,
                 {{"they diverge at " + step_text(document) + (what.empty() ? "" : ": " + what), Tone::kStrong}}, 0);
