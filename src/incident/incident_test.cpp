@@ -134,6 +134,10 @@ TEST(ClosingLine, SaysFiniteOnlyWhereNothingElseWasSeen) {
   EXPECT_THAT(closing_line(report), HasSubstr("1 bad step handled by the script (step 4: the loss was not finite)"));
   report["watched"]["handled_by_script"] = 2;
   EXPECT_THAT(closing_line(report), HasSubstr("script (the last one, step 4: the loss was not finite)"));
+  json full = report;
+  for (std::size_t i = 0; i < kAdvisoriesOfAKind; ++i)
+    full["advisories"].push_back(advisory("handled-by-script", 5, "the loss was not finite"));
+  EXPECT_THAT(closing_line(full), HasSubstr("script (one of them, step 5: "));
   report["python"] = nullptr;
   EXPECT_THAT(closing_line(report), HasSubstr("handled by the program"));
   report = report_of(1, {alarm_at(0)});

@@ -246,10 +246,10 @@ std::string last_handled(const json& report, std::uint64_t handled) {
   }
   if (last == nullptr) return "";
   const std::string said = text(*last, "text");
-  // Of a kind only so many are listed.
-  return (listed < handled ? " (one of them, step "
-          : handled > 1    ? " (the last one, step "
-                           : " (step ") +
+  // Later ones than so many are not listed.
+  return (listed >= kAdvisoriesOfAKind ? " (one of them, step "
+          : handled > 1                ? " (the last one, step "
+                                       : " (step ") +
          (*last)["step"].dump() + ": " + said.substr(0, said.find(';')) + ")";
 }
 
