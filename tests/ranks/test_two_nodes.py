@@ -148,6 +148,6 @@ def test_the_printed_command_explains_what_no_rewind_does(tmp_path, two_hosts):
     assert "all ranks are run again" not in text, text
     printed = [line.partition(". On each machine: ")[2] for got in both for line in got.err.splitlines()]
     first, second = (shlex.split(one) for one in printed if one)
-    assert first == second == ["finitude", "run", "--level", "trace", "--report", "report.json", *words], printed
+    assert first == second == ["finitude", "run", "--report", "report.json", "--level", "trace", *words], printed
     again = on_both(folders, first[2:], two_hosts.command)
     check_story([got.report for got in again], 3, "trace", host="node-b")
