@@ -19,6 +19,12 @@ pid_t forked() {
   return child;
 }
 
+void live_and_end(OwnChild& own) {
+  const pid_t child = forked();  // ends before its number is known, as a rule
+  own.started(child);
+  waitpid(child, nullptr, 0);
+}
+
 class OwnChildren : public testing::Test {
  protected:
   void SetUp() override {
@@ -35,9 +41,7 @@ class OwnChildren : public testing::Test {
 TEST_F(OwnChildren, TheProgramHearsOfItsOwnAlone) {
   {
     OwnChild own;
-    const pid_t child = forked();  // ends before its number is known, as a rule
-    own.started(child);
-    waitpid(child, nullptr, 0);
+    live_and_end(own);
   }
   EXPECT_EQ(calls, 0);
   waitpid(forked(), nullptr, 0);
@@ -91,9 +95,7 @@ TEST_F(OwnChildren, HandlersOfOtherLibrariesStay) {
   keep_children_from(reinterpret_cast<const void*>(&waitpid));
   {
     OwnChild own;
-    const pid_t child = forked();
-    own.started(child);
-    waitpid(child, nullptr, 0);
+    live_and_end(own);
   }
   EXPECT_EQ(calls, 1);
 }
@@ -103,9 +105,7 @@ TEST_F(OwnChildren, AHandlerSetMeanwhileHearsOfNoneEither) {
     OwnChild own;
     signal(SIGCHLD, &count);
     keep_children_again();
-    const pid_t child = forked();
-    own.started(child);
-    waitpid(child, nullptr, 0);
+    live_and_end(own);
   }
   EXPECT_EQ(calls, 0);
 }

@@ -51,11 +51,18 @@ TEST(RunSeries, OtherRowsComeBeforeTheLoss) {
   EXPECT_EQ(found.step, 1U);
 }
 
+// The loss of steps 0 to 5, whose values in between are not known.
+store::PointSeries one_point(double first, double last) {
+  store::PointSeries loss{"loss", "SGD", "", {}};
+  loss.points.resize(1);
+  loss.points[0].add(0, 0, first);
+  loss.points[0].add(5, 0, last);
+  return loss;
+}
+
 TEST(RunSeries, PointsOfSeveralStepsAreComparedAtTheirEnds) {
-  store::PointSeries a{"loss", "SGD", "", {}}, b = a;
-  a.points.resize(1);
-  a.points[0].add(0, 0, 3);
-  a.points[0].add(5, 0, 2);
+  const store::PointSeries a = one_point(3, 2);
+  store::PointSeries b{"loss", "SGD", "", {}};
   b.points.resize(2);
   b.points[0].add(0, 0, 3);
   b.points[0].add(3, 0, 2.5);
@@ -189,13 +196,7 @@ TEST(RunSeries, ASeriesThatBeginsLaterIsNoOtherStart) {
 }
 
 TEST(RunSeries, ThePlaceIsAsExactAsTheStoresAre) {
-  store::PointSeries a{"loss", "SGD", "", {}}, b = a;
-  a.points.resize(1);
-  a.points[0].add(0, 0, 3);
-  a.points[0].add(5, 0, 2);
-  b.points.resize(1);
-  b.points[0].add(0, 0, 3);
-  b.points[0].add(5, 0, 1);
+  const store::PointSeries a = one_point(3, 2), b = one_point(3, 1);
   EXPECT_EQ(judge_courses({{a}, {}}, {{b}, {}}).differing.at(0).unknown, 4U);
 }
 

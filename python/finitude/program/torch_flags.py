@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+OLD = ("matmul_precision", "tf32_matmul", "tf32_cudnn")  # torch 2.9, which has fp32_precision, warns who reads them
+
+
 def seeds() -> dict[str, int]:
     found = {"torch": torch.initial_seed()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -53,9 +56,6 @@ def _switches():
     yield "sdp_mem_efficient", torch.backends.cuda.mem_efficient_sdp_enabled
     yield "sdp_math", torch.backends.cuda.math_sdp_enabled
     yield "cpu_capability", torch.backends.cpu.get_cpu_capability
-
-
-OLD = ("matmul_precision", "tf32_matmul", "tf32_cudnn")  # torch 2.9, which has fp32_precision, warns who reads them
 
 
 def flags(may_warn: bool = True) -> dict[str, Any]:

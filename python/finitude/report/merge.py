@@ -23,8 +23,6 @@ SEEN = "not-finite-at-the-end"
 _NUMBER = re.compile(r"[0-9]{1,9}(-|$)")  # of a rank or process, and what distinguishes two of them
 COUNTS = ("optimizers", "steps", "backward_calls", "gradients_scanned", "scaler_skips", "handled_by_script")
 KILLED = "killed.json"  # in the folder of a process: the signal that ended it, by who saw it
-
-
 MOST_ELSEWHERE = 64  # alarms of other machines in one report
 
 

@@ -64,12 +64,11 @@ def _share(vote, alarm, report):
 def _sent(alarm, redact):
     """As JSON: with all that is known of the first birth, or as much as there is room for; no more than the report of
     this machine says, since that of another one may have no --redact."""
-    whole: dict[str, Any] = {k: v for k, v in alarm.items() if k not in ("optimizer_ordinal", "unproven")}
-    whole.update(births=alarm["births"][:1], capsule=None, host="" if redact else os.uname().nodename)
-    whole = secrets.hidden(capsule_alarm.redacted(whole) if redact else whole)
-    alarm = whole
-    short = {**whole, "path": [], "gradients": None, "cause": {**alarm["cause"], "experiments": []}}
-    birth = {k: v for k, v in alarm["births"][0].items() if k in _OF_BIRTH}
+    known = {k: v for k, v in alarm.items() if k not in ("optimizer_ordinal", "unproven")}
+    known.update(births=alarm["births"][:1], capsule=None, host="" if redact else os.uname().nodename)
+    whole = secrets.hidden(capsule_alarm.redacted(known) if redact else known)
+    short = {**whole, "path": [], "gradients": None, "cause": {**whole["cause"], "experiments": []}}
+    birth = {k: v for k, v in whole["births"][0].items() if k in _OF_BIRTH}
     texts = (json.dumps(safe(one), allow_nan=False) for one in (whole, short, {**short, "births": [birth]}))
     return next((text for text in texts if len(text) <= MOST_BYTES), "")
 

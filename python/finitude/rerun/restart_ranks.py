@@ -96,6 +96,11 @@ def _listed(document: Any, order: Any) -> Any:
     return found if found and found["step"] == order["step"] else None
 
 
+def _without_advice(text):
+    """What a rank said of ways to run its step again, less that all ranks would have to (TOGETHER)."""
+    return "; ".join(t for t in text.split("; ") if t and t not in TOGETHER.split("; "))
+
+
 class _Wanted:
     """An alarm that a second run is to explain, and the files of its order and result."""
 
@@ -123,7 +128,7 @@ class _Wanted:
         )
         if not _is_alarm({**self.alarm, **explained, "step": found["step"]}):
             return False
-        earlier = "; ".join(t for t in self.alarm["rerun_text"].split("; ") if t and t not in TOGETHER.split("; "))
+        earlier = _without_advice(self.alarm["rerun_text"])
         self.alarm.update(explained)
         self.alarm.update(
             step=found["step"],
@@ -291,7 +296,8 @@ def explain(
         size = max(m.document["watched"].get("ranks", 1) for m in members if m.document)
         if len({m.rank for m in members if m.rank is not None}) < size:
             for one in wanted:
-                one.alarm["rerun_text"] = "; ".join(t for t in (one.alarm["rerun_text"], ELSEWHERE) if t)
+                earlier = _without_advice(one.alarm["rerun_text"])
+                one.alarm["rerun_text"] = "; ".join(t for t in (earlier, ELSEWHERE) if t)
                 _save(one.member)
             say(f"finitude: {ELSEWHERE}" + (f". On each machine: {again}\n" if again else "\n"))
             return False
