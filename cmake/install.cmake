@@ -37,7 +37,7 @@ function(finitude_shared_library name output)
   install(TARGETS ${name} EXPORT finitude LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${part})
 endfunction()
 
-add_library(finitude_core_shared SHARED ${by_default} $<TARGET_OBJECTS:finitude_core>)
+add_library(finitude_core_shared SHARED ${by_default} $<TARGET_OBJECTS:finitude_core> $<TARGET_OBJECTS:finitude_core_small>)
 target_link_libraries(finitude_core_shared PRIVATE Threads::Threads finitude_zlib finitude_sqlite)
 set_target_properties(finitude_core_shared PROPERTIES EXPORT_NAME core)
 finitude_shared_library(finitude_core_shared finitude_core)
@@ -103,7 +103,7 @@ if(FINITUDE_TORCH AND GTest_FOUND)
     torch_torch_cpu torch_c10
     GTest::gtest_main GTest::gmock)
   target_include_directories(finitude_api_test PRIVATE ${PROJECT_SOURCE_DIR}/src)  # for what the tests share
-  target_compile_options(finitude_api_test PRIVATE -O1 -Wno-attributes -Wno-sign-compare)
+  target_compile_options(finitude_api_test PRIVATE -O0 -Wno-attributes -Wno-sign-compare)
   set_target_properties(finitude_api_test PROPERTIES BUILD_RPATH ${TORCH_DIR}/lib UNITY_BUILD ${FINITUDE_API_AT_ONCE})
   add_library(finitude_test_loaded MODULE ${by_default} ${PROJECT_SOURCE_DIR}/tests/cpp/loaded.cpp)
   target_link_libraries(finitude_test_loaded PRIVATE finitude_torch_headers torch_torch_cpu torch_c10)

@@ -69,7 +69,7 @@ set_target_properties(_native PROPERTIES DEFINE_SYMBOL "" LIBRARY_OUTPUT_DIRECTO
 set(hot_functions ${PROJECT_SOURCE_DIR}/cmake/hot_functions.ld)
 check_linker_flag(CXX "-Wl,-T,${hot_functions}" FINITUDE_ORDERS_FUNCTIONS)
 if(FINITUDE_ORDERS_FUNCTIONS)
-  foreach(target finitude_core finitude_player finitude_live _native)
+  foreach(target finitude_core finitude_core_small finitude_player finitude_live _native)
     target_compile_options(${target} PRIVATE -ffunction-sections)
   endforeach()
   target_link_options(_native PRIVATE "-Wl,-T,${hot_functions}")
