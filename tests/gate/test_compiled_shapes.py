@@ -94,7 +94,9 @@ def test_all_settings_without_kernels_under_watch(tmp_path):
     assert_the_same(tmp_path, ["eager", "aot_eager"], DYNAMIC)
 
 
-@pytest.mark.parametrize("dynamic", DYNAMIC)
+@pytest.mark.parametrize(
+    "dynamic", [None, "mark", *(pytest.param(value, marks=pytest.mark.thorough) for value in (True, False))]
+)
 def test_inductor_under_watch(tmp_path, dynamic):
     assert_the_same(tmp_path, ["inductor"], [dynamic])
 
