@@ -11,7 +11,7 @@ BAD = (3, 5)
 # what the others raise. So does the guard around each part, one function. The method that is held in the place of a
 # scheduler's step is what the program itself calls.
 OUTSIDE = "launch/", "session/native_callbacks.py"
-GUARD = re.compile(r"session/(failures\.py:\d+:part|scheduler_hold\.py:\d+:method)$")
+GUARD = re.compile(r"session/(failures\.py:\d+:part|skipped_steps\.py:\d+:method)$")
 # BREAK: "record" writes down which functions of ours run from the first bad step on; else which one raises ERROR,
 # whenever it is called.
 PROGRAM = """

@@ -34,7 +34,7 @@ class NoSecondRuns:
 def watching(**options):
     """finitude.watch, under `skip` unless set otherwise."""
     with finitude.watch(**{"on_alarm": "skip", **options}) as watch:
-        watch._session.second_runs._left = NoSecondRuns()
+        watch._session.second_runs.left = NoSecondRuns()
         yield watch
 
 

@@ -70,7 +70,7 @@ NEEDED = [
     "rerun/isolation.py:__init__",
     "program/step_wrapper.py:leave_out",
     "program/signals.py:hold",
-    "session/minimal.py:begin",
+    "session/failures.py:begin",
 ]
 
 

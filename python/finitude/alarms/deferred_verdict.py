@@ -94,7 +94,7 @@ class Deferred:
         )
         session.acting.begin(alarm, written=not late["left_out"])
         session.report.begin(alarm)
-        if session.second_runs.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any, False):
+        if session.second_runs.left.take(alarm["sink"]["kind"], alarm["harmless"], session.allowed.is_any, False):
             # The program is beyond that step by now: only a second process comes to it again.
             session.restart.run(alarm, incident.late_fingerprint(late["loss"], late["gradients"]), "late")
         ordinal = alarm.pop("optimizer_ordinal")

@@ -143,7 +143,7 @@ class Drops:
             session.restart.run(
                 alarm, expected or incident.fingerprint(optimizer), "dropped"
             )  # of all ranks, once they have ended
-        elif not session.second_runs.take(
+        elif not session.second_runs.left.take(
             alarm["sink"]["kind"],
             False,
             session.allowed.is_any,

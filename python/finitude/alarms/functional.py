@@ -127,7 +127,7 @@ class Unvetoed:
         if bad.explained is not None:
             if not self._in_place.apply(bad.explained, alarm):
                 self._restart.run(alarm, bad.expected, hand=bad.step)
-        elif self._second_runs.take("loss", False, False, False):
+        elif self._second_runs.left.take("loss", False, False, False):
             self._restart.run(alarm, bad.expected, hand=bad.step)
 
     def _end(self, alarm: Alarm, action: str, reported: str) -> None:

@@ -151,7 +151,7 @@ class ByHand:
 
     def _rewind(self, roots, inputs, to_leaves):
         """What the call is to return for its window to run again, in a tuple; None: it does not."""
-        runs = self.session.second_runs
+        runs = self.session.second_runs.left
         if (
             not self.is_kept
             or self.closure
@@ -285,7 +285,7 @@ class ByHand:
         session.report.begin(alarm)
         session.acting.begin(alarm, written=applied, action=action)
         signals.hold(signals.GIVES_WAY)
-        runs = session.second_runs
+        runs = session.second_runs.left
         if one.explained is not None:
             if not session.part(self.session.in_place.apply, one.explained, alarm):
                 session.part(session.restart.run, alarm, one.expected, hand=one.step)

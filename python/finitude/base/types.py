@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ..session.allowed import Allowance as Allowance, Allowed as Allowed
     from ..session.assembly import Parts as Parts
     from ..session.context import Context as Context
-    from ..session.scheduler_hold import Holds as Holds
     from ..session.session import Session as Session
+    from ..session.skipped_steps import Holds as Holds
     from ..session.step_calls import Units as Units
     from .config import Config as Config
     from .family import Family as Family

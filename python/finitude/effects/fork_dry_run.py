@@ -53,15 +53,16 @@ _PR_SET_PDEATHSIG = 1
 
 _result_fd: Any = None  # in the copy: where what came of it is written
 _of: Any = None  # in the copy: the Rehearsal
-_forking: Any = None  # in the process itself, while it forks: (its number, what the copy is to know)
+# In the process itself, while it forks, and in the copy from then on: (its number, what the copy is to know).
+forking: Any = None
 _off = False  # one did not end, or none is wanted: no more is tried
 
 
 def is_under_way() -> bool:
     """Is this process the copy? What it knows is set in the copy alone: a fork may be refused, or be interrupted."""
     global _result_fd, _of
-    if _forking is not None and _result_fd is None and os.getpid() != _forking[0]:
-        _, _result_fd, _of, paths.of_copy = _forking
+    if forking is not None and _result_fd is None and os.getpid() != forking[0]:
+        _, _result_fd, _of, paths.of_copy = forking
     return _result_fd is not None
 
 
@@ -147,11 +148,11 @@ class Rehearsal:
                 paths.take_away_made(folder)
 
     def _forked(self, folder: str, frame: FrameType, limit: float) -> tuple[str, Sequence[Any], str] | None:
-        global _forking
+        global forking
         child, own, (reader, writer) = None, OwnChild(), os.pipe2(os.O_CLOEXEC)
         try:
             with signals.later():  # one that came before the number is kept would leave the copy behind
-                _forking = os.getpid(), writer, self, folder  # known before handlers of a fork are called
+                forking = os.getpid(), writer, self, folder  # known before handlers of a fork are called
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter(
@@ -166,7 +167,7 @@ class Rehearsal:
                     raise OSError(errno.EPERM, f"os.fork raised {type(refused).__name__}") from None
                 finally:
                     if not is_under_way():
-                        _forking = None
+                        forking = None
                         os.close(writer)
                 if child == 0:
                     try:

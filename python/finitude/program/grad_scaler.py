@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from ..base.types import Optimizer
 
 _FILE = torch.amp.grad_scaler.__file__
 
@@ -71,7 +70,3 @@ class Scaling:
     def count_skip(self, ordinal: int) -> None:
         """A window of that optimizer was skipped."""
         self.skipped[ordinal] += 1
-
-    def look_for(self, optimizer: Optimizer) -> None:
-        """Is there one of this optimizer? Else the last one stays."""
-        self.scaler = optimizer_members.scaler_of(optimizer) or self.scaler

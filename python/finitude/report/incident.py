@@ -46,27 +46,14 @@ if TYPE_CHECKING:
         Order,
         Phase,
         Sink,
-        SinkKind,
         StartMagnitudes,
         Tensor,
-        Weights,
     )
     from ..program.grad_scaler import Scaling
     from ..program.reported_tensors import Known
 
 
 NOT_RUN = _native.NOT_RUN  # the cause of an alarm of which nothing more is known
-
-
-def new_alarm(
-    config: Config, optimizer: str, ordinal: int, step: int, sink: tuple[SinkKind, str], weights: Weights
-) -> Alarm:
-    """The alarm of a step, before anything is known of its reason. optimizer: the name of its class; sink: kind and
-    name."""
-    found = _native.new_alarm(
-        optimizer, ordinal, step, *sink, weights == "damaged", ranks.world()[0], config.level, config.on_alarm
-    )
-    return json.loads(found)
 
 
 def fingerprint(

@@ -94,8 +94,8 @@ class Restart:
             return Refused()  # what this rank holds is finite
         session = self._session
         start = session.start
-        if is_one_more := then is None and session.second_runs.in_place_only():
-            session.second_runs.end_in_place()
+        if is_one_more := then is None and session.second_runs.left.in_place_only():
+            session.second_runs.left.end_in_place()
         if ranks.several():
             if session.member and start is not None and not (alarm["harmless"] and session.damage):
                 noted: Alarm = {**alarm}

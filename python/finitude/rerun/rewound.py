@@ -110,7 +110,11 @@ class Rewound:
                 if self._begin_again(pending, tries, twice, shorter):
                     return "again"
             alarm["rerun_text"] += written_twice(twice) + not_put_back(lost)
-            if as_before and shorter and (session.second_runs.in_place_only() or not session.restart.is_possible()):
+            if (
+                as_before
+                and shorter
+                and (session.second_runs.left.in_place_only() or not session.restart.is_possible())
+            ):
                 return self._explained_by_the_shorter(pending, shorter)
             trace_continues(session.config)
             return False

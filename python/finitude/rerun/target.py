@@ -233,7 +233,8 @@ class Target:
                 _native.put_back(batch_source.iterates_data())
                 self._arm_behind(step)
                 raise NonFiniteError(step[2])
-            session.scaling.look_for(optimizer)
+            if (scaler := optimizer_members.scaler_of(optimizer)) is not None:
+                session.scaling.meet(scaler)
             session.draws.note()
             left_out = session.skipped.continue_without(optimizer, step[1])
             self._arm_behind(step)

@@ -99,7 +99,7 @@ class Traced:
             return False
         if session.second_run.is_recorded or not session.capsules.wanted():
             return False
-        if ranks.several() or not session.second_runs.take_in_place():
+        if ranks.several() or not session.second_runs.left.take_in_place():
             return False
         self._alarm = alarm, {**alarm}
         alarm["rerun_text"] = ""

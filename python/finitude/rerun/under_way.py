@@ -52,7 +52,7 @@ class SecondRun:
 
 
 class SecondRuns:
-    """How many second runs there are still to be, of a kind and in all (src/decide/policy.h)."""
+    """How many second runs there are still to be, of a kind and in all: `left` (src/decide/policy.h) is asked."""
 
     def __init__(self, on_alarm: OnAlarm):
         self._on_alarm = on_alarm
@@ -60,24 +60,9 @@ class SecondRuns:
 
     def begin(self) -> None:
         """Counts from zero: a program begins, or a cell of a notebook, which is one by itself."""
-        self._left = _native.SecondRuns(self._on_alarm)
+        self.left = _native.SecondRuns(self._on_alarm)
 
     def begin_with(self, on_alarm: OnAlarm) -> None:
         """The same under another policy."""
         self._on_alarm = on_alarm
         self.begin()
-
-    def take(self, kind: str, harmless: bool, allowed: bool, traced: bool) -> bool:
-        """Is there one more, in any way? kind: of the sink. allowed: values may be declared as intended. traced: the
-        step was recorded as it ran."""
-        return self._left.take(kind, harmless, allowed, traced)
-
-    def take_in_place(self) -> bool:
-        return self._left.take_in_place()
-
-    def in_place_only(self) -> bool:
-        """Is the one that was taken last to be in place?"""
-        return self._left.in_place_only()
-
-    def end_in_place(self) -> None:
-        self._left.end_in_place()

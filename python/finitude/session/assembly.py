@@ -32,7 +32,7 @@ from ..program import (
     sinks as sinks_of,
     step_start_state,
 )
-from ..report import damage, incident, kept_step, new_alarms, patch
+from ..report import incident, kept_step, new_alarms, patch
 from ..report.document import Report
 from ..rerun import budgets, call_again, deferred_restart, first_step, rank_vote, rewind_manual, tape, traced, under_way
 from ..rerun.alarm_correlation import RecentAlarms
@@ -57,8 +57,6 @@ from . import (
     rank_checks,
     rollback,
     run_store,
-    scheduler_hold,
-    settled,
     shared_signals,
     skipped_steps,
     step_calls,
@@ -105,7 +103,7 @@ class Parts:
         self.part = self.failures.part
         self.control = control.Control(config, self.report)
         self.store = run_store.RunStore(self.report, target, self.part)
-        self.acting = minimal.ActedOn()
+        self.acting = failures.ActedOn()
         self.fallback = minimal.Fallback(self)
         self.ending = program_exit.Ending(self)
 
@@ -119,7 +117,7 @@ class Parts:
         self.started_with: StartMagnitudes = {}
         self.saved = saved_tensors.SavedTensors(self.part, not config.redact)
         self.draws = batch_source.Draws()
-        self.damage = damage.Damage()
+        self.damage = new_alarms.Damage()
         self.alarms = new_alarms.NewAlarms(config, self.scaling, self.allowed.tensors, self.damage)
         self.context = context.Context(config, self.report, self.console, self.part, target, self.alarms, self.damage)
 
@@ -130,7 +128,7 @@ class Parts:
             policy_state.PolicyState(self.report) if policy_state.counts_anything(config) and not explains else None
         )
         self.lowered_rate = lowered_rate.LoweredRate(config, self.report)
-        self.holds = scheduler_hold.Holds()
+        self.holds = skipped_steps.Holds()
         self.skipped = skipped_steps.SkippedSteps(self.part, self.draws, self.holds, self.scaling)
 
         # What is recorded of a step, and what that shows.
@@ -200,7 +198,7 @@ class Parts:
         self.checkpoint_guard = checkpoint_guard.CheckpointGuard(config, self.report, self.part)
 
         # What is decided of a bad step, and the kinds of alarms.
-        self.settled = settled.Settled(config, self.scaling, self.damage, self.known)
+        self.settled = decision.Settled(config, self.scaling, self.damage, self.known)
         self.rollback = rollback.Rollback(
             config, self.report, self.holds, self.scaling, self.damage, self.lowered_rate, self.ballot, explains
         )

@@ -7,7 +7,7 @@ from ..base.plain_json import safe
 from ..base.say import say
 from ..program import ranks
 from ..report import one_line
-from ..rerun.repeats import DIVERGES
+from ..rerun.alarm_correlation import DIVERGES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..base.types import AnyTarget, Config
-    from ..report.damage import Damage
     from ..report.document import Report
-    from ..report.new_alarms import NewAlarms
+    from ..report.new_alarms import Damage, NewAlarms
     from .console import Console
 
 

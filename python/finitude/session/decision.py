@@ -9,8 +9,8 @@ from .. import _native
 from ..alarms import nonfinite_weights
 from ..base import control
 from ..errors import NonFiniteError
-from ..program import batch_source, ranks, step_wrapper
-from ..report import growth, incident, one_line
+from ..program import batch_source, ranks, sinks as sinks_of, step_wrapper
+from ..report import growth, impossible_state, incident, one_line
 from ..rerun import ladder, rank_births, rank_vote, traced
 from ..rerun.way import BadStep, Way, climb
 
@@ -18,7 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..base.types import Alarm, Optimizer, Parts, Sink, Tensor, Verdict, Where
+    from ..base.types import Alarm, Config, Optimizer, Parts, Sink, Tensor, Verdict, Where
+    from ..program.grad_scaler import Scaling
+    from ..program.reported_tensors import Known
+    from ..report.new_alarms import Damage
 
 
 class Decision:
@@ -126,14 +129,15 @@ class Decision:
         session.acting.begin(alarm, written, undone)
         if session.agreement.owed is not None:
             session.part(session.agreement.say, optimizer, alarm)
-        session.part(session.weights.applied_before, optimizer, alarm)
+        if session.damage or impossible_state.seen:
+            session.part(session.weights.applied_before, optimizer, alarm)
         if alarm["rerun"] != "not-run":
             session.part(session.unwritten.explain, optimizer, alarm)
         session.part(growth.add_weights, session.started_with, optimizer, alarm)
         session.part(growth.note_onset, alarm, optimizer, session.report.warnings)
         if session.saved.is_used:
             session.part(session.saved.note, alarm, session.report.run_directory)
-        recorded = session.second_run.take_recorded() and session.capsules.wanted()
+        recorded = session.second_run.is_recorded and session.second_run.take_recorded() and session.capsules.wanted()
         if session.allowed.is_any and session.part(session.allowed.covers, alarm):
             _native.tape_clear()
             session.report.forget_unexplained()
@@ -234,3 +238,77 @@ class Decision:
         done = self._session.report.done
         for key in filter(None, what):
             done[key] = done.get(key, 0) + 1
+
+
+class Settled:
+    """What is said of an alarm once it is known what becomes of its step."""
+
+    def __init__(self, config: Config, scaling: Scaling, damage: Damage, known: Known):
+        """known: bad tensors of earlier alarms."""
+        self._config, self._scaling, self._damage, self._known = config, scaling, damage, known
+
+    def complete(
+        self,
+        optimizer: Optimizer | None,
+        alarm: Alarm,
+        ordinal: int,
+        action: str,
+        goes_back: bool,
+        row: int,
+        beyond: str,
+    ) -> None:
+        """goes_back: buffers are put back to where the step began. row: alarms of this optimizer in a row, with this
+        one. beyond: the limit that was passed, or the policy that holds from here on, in words, or ""."""
+        if action == "warn" and not alarm["harmless"]:
+            if self._scaling.decides:
+                alarm["action"] = "reported, skipped by the GradScaler"
+            else:
+                alarm["weights"] = "damaged"
+                self._damage.mark_applied(ordinal, alarm["step"])
+        elif goes_back and alarm["sink"]["kind"] == "state" and alarm["step"] == 0:
+            alarm["weights"] = "clean"  # only what the optimizer was given is bad: parameters are looked at first
+        most = self._config.max_skips
+        if beyond:
+            alarm["text"] += f"; {beyond}"
+        elif (
+            action in ("stop", "raise")
+            and row > most
+            and (alarm["harmless"] or self._config.on_alarm in ("skip", "rollback"))
+        ):
+            alarm["text"] += f"; bad steps in a row: {row}, and --max-skips lets {most} pass"
+        _buffers(optimizer, alarm, goes_back)
+        _left(alarm, self._known.left_by(ordinal, alarm["step"]))
+
+
+def _buffers(optimizer, alarm, goes_back):
+    """Persistent buffers that the step has spoiled, as running statistics: are they what they were before it?"""
+    bad = [] if optimizer is None else sinks_of.bad_buffers(optimizer)
+    if not bad:
+        return
+    found = [(name, tensor, s) for _, name, tensor in bad if (s := _native.statistics(tensor)) is not None]
+    if goes_back:
+        _native.put_back(batch_source.iterates_data())
+    alarm["buffers"] = [
+        {
+            "name": name,
+            "nan": s["nan"],
+            "inf": s["inf"],
+            "numel": s["numel"],
+            "put_back": not (now["nan"] or now["inf"] and s["inf"]),
+        }
+        for name, tensor, s in found
+        for now in [_native.statistics(tensor) or s]
+    ]
+
+
+def _left(alarm, left):
+    """The same of what lies in places that each step re-binds, such as an average in an attribute: what was there
+    before is gone."""
+    buffers = alarm.setdefault("buffers", [])
+    for one in left:
+        for tensor in one.tensors:
+            s = _native.statistics(tensor)
+            if s and (s["nan"] or s["inf"]) and all(b["name"] != one.name for b in buffers):
+                buffers.append({"name": one.name, **{k: s[k] for k in ("nan", "inf", "numel")}, "put_back": False})
+    if not buffers:
+        del alarm["buffers"]

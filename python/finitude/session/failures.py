@@ -1,8 +1,9 @@
 """Failures of our own: each costs the part of an explanation that it happens in, is reported once, and ends nothing
-else."""
+else. The alarm that is acted on meanwhile is known here, for minimal.py."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import traceback
 
@@ -17,11 +18,47 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from ..base.types import Alarm
     from ..report.document import Report
 
 PASSES = NonFiniteError, KeyboardInterrupt, SystemExit, Reached, GivesWay  # no failures
 MOST_SAID = 5
 MOST_LISTED = 100
+
+
+@dataclasses.dataclass
+class Acting:
+    """An alarm that is being acted on. written: by a step that was applied, and undone or not; action: as the policy
+    machine said; ordinal: the optimizer's number, which the alarm loses once it is concluded, None: it still has it. It
+    has no function of its own, so none can fail."""
+
+    alarm: Alarm
+    written: bool = False
+    undone: bool = False
+    action: str | None = None
+    ordinal: int | None = None
+
+
+class ActedOn:
+    """The alarm that is being explained or decided about, if any."""
+
+    def __init__(self):
+        self._one: Acting | None = None
+
+    def begin(self, alarm: Alarm, written: bool = False, undone: bool = False, action: str | None = None) -> None:
+        self._one = Acting(alarm, written, undone, action, alarm.get("optimizer_ordinal", 0))
+
+    def note_action(self, action: str) -> None:
+        """As the policy machine says: it counts, so it is asked once."""
+        if self._one is not None:
+            self._one.action = action
+
+    def take(self) -> Acting | None:
+        one, self._one = self._one, None
+        return one
+
+    def forget(self) -> None:
+        self._one = None
 
 
 class Failures:

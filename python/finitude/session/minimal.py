@@ -5,7 +5,6 @@ tried, each thing alone."""
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 
@@ -19,6 +18,7 @@ from ..effects import output_suppression
 from ..errors import NonFiniteError
 from ..program import ranks
 from ..rerun import rewind
+from .failures import Acting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,41 +32,6 @@ GAVE_WAY = "not applied: the program's own exception ({}) ended the explanation"
 TAKEN_BACK = "written and put back: the program's own exception ({}) ended the explanation"
 JUDGES = ("on_window", "on_scaler_step", "first_seen", "on_written")  # calls in which a step may be found bad
 AT_STEP = (*JUDGES, "on_searched", "on_scaler_agreed", "on_late", "on_scaler_skip", "on_hand_begin", "on_hand_end")
-
-
-@dataclasses.dataclass
-class Acting:
-    """An alarm that is being acted on. written: by a step that was applied, and undone or not; action: as the policy
-    machine said; ordinal: the optimizer's number, which the alarm loses once it is concluded, None: it still has it. It
-    has no function of its own, so none can fail."""
-
-    alarm: Alarm
-    written: bool = False
-    undone: bool = False
-    action: str | None = None
-    ordinal: int | None = None
-
-
-class ActedOn:
-    """The alarm that is being explained or decided about, if any."""
-
-    def __init__(self):
-        self._one: Acting | None = None
-
-    def begin(self, alarm: Alarm, written: bool = False, undone: bool = False, action: str | None = None) -> None:
-        self._one = Acting(alarm, written, undone, action, alarm.get("optimizer_ordinal", 0))
-
-    def note_action(self, action: str) -> None:
-        """As the policy machine says: it counts, so it is asked once."""
-        if self._one is not None:
-            self._one.action = action
-
-    def take(self) -> Acting | None:
-        one, self._one = self._one, None
-        return one
-
-    def forget(self) -> None:
-        self._one = None
 
 
 class Fallback:
@@ -149,7 +114,7 @@ class Fallback:
         return Acting(alarm)
 
     def _alarm(self, optimizer: Optimizer, kind: SinkKind, name: str, text: str, back: int) -> Alarm:
-        """As incident.new_alarm makes it, which may have failed. back: steps before the open one."""
+        """As NewAlarms.of_class makes it, which may have failed. back: steps before the open one."""
         session = self._session
         window = _get(lambda: _native.window(optimizer), {"step": 0, "ordinal": 0})
         return {

@@ -35,7 +35,7 @@ EACH_STEP = (
 
 
 def _call(name, args):
-    if name in ("on_window", "on_scaler_step"):
+    if fork_dry_run.forking is not None and name in ("on_window", "on_scaler_step"):
         fork_dry_run.came_back(*args)
     if name not in EACH_STEP:
         signals.hold(signals.GIVES_WAY)

@@ -23,8 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..base.types import Alarm, Config, Holds, Optimizer
     from ..program.grad_scaler import Scaling
-    from ..report.damage import Damage
     from ..report.document import Report
+    from ..report.new_alarms import Damage
     from ..rerun.rank_vote import Ballot
     from .lowered_rate import LoweredRate
 

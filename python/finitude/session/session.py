@@ -39,6 +39,7 @@ class Session(Parts):
         is_member: bool = False,
     ):
         super().__init__(config, script, command, target, start, is_member)
+        self.on_window = self.windows.judge
         self.on_warning = self.step_warnings.add
         self.on_verified = self.verified.add
         self.on_restored = self.watched_tensors.watch_buffers_of
@@ -125,10 +126,6 @@ class Session(Parts):
         return self.hand.end(result)
 
     # -- a step ---------------------------------------------------------------------------------
-
-    def on_window(self, optimizer: Optimizer) -> Verdict:
-        """Something in the window before `step` is not finite. True: veto. None: apply. May raise NonFiniteError."""
-        return self.windows.judge(optimizer)
 
     def on_written(self, optimizer: Optimizer) -> Verdict:
         """The step just taken wrote something bad. May raise NonFiniteError."""
