@@ -25,6 +25,7 @@ TYPES = (
     (r"typing\.SupportsFloat( \| typing\.SupportsIndex)?", "float"),
     (r"(?:collections\.abc|typing)\.Sequence\[", "Sequence["),
     (r"(?:collections\.abc|typing)\.Mapping\[", "Mapping["),
+    (r"(?:collections\.abc|typing)\.Iterable\b(?!\[)", "Iterable[Any]"),
     (r"\bList\[", "list["),
     (r"\bTuple\[", "tuple["),
     (r"\bDict\[", "dict["),
@@ -181,7 +182,7 @@ def members(kind, name, sources):
     for key in sorted(vars(kind)):
         value = vars(kind)[key]
         docstring = getattr(value, "__doc__", None) or ""
-        if key.startswith("_") and key not in ("__init__", "__eq__"):
+        if key.startswith("_") and key not in ("__init__", "__eq__", "__contains__"):
             continue
         if isinstance(value, property):
             yield "@property"
@@ -211,7 +212,7 @@ def stub(module):
     return "\n".join([
         "# Written by tools/native_stub.py from the extension module; `tools/native_stub.py --check` is part of the tests.",
         "import builtins",
-        "from collections.abc import Mapping, Sequence",
+        "from collections.abc import Iterable, Mapping, Sequence",
         "from typing import Any",
         "",
         "import torch",

@@ -36,12 +36,13 @@ Status read_file(const std::string& path, std::string* bytes, std::uint64_t most
              : Status(StatusCode::kUnreadable, "cannot be read to its end");
 }
 
-Status write_whole(const std::string& path, const std::vector<std::string_view>& parts) {
+Status write_whole(const std::string& path, const std::vector<std::string_view>& parts, std::string_view beside) {
   std::error_code error;
   const std::filesystem::file_status there = std::filesystem::symlink_status(path, error);
-  const bool beside = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
-  const std::string to = beside ? path + ".partial" : path;
+  const bool is_plain = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
+  const std::string to = is_plain ? path + std::string(beside) : path;
   const auto failed = [](int number) {
+    errno = number;
     return Status(StatusCode::kUnwritable,
                   "cannot be written" + (number != 0 ? std::string(": ") + std::strerror(number) : std::string()));
   };
@@ -50,9 +51,9 @@ Status write_whole(const std::string& path, const std::vector<std::string_view>&
   if (!file) return failed(errno);
   for (const std::string_view part : parts) file.write(part.data(), static_cast<std::streamsize>(part.size()));
   file.close();
-  if (file && (!beside || std::rename(to.c_str(), path.c_str()) == 0)) return {};
+  if (file && (!is_plain || std::rename(to.c_str(), path.c_str()) == 0)) return {};
   const int number = errno;
-  if (beside) std::remove(to.c_str());
+  if (is_plain) std::remove(to.c_str());
   return failed(number);
 }
 

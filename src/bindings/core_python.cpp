@@ -1,12 +1,15 @@
 #include "bindings/core_python.h"
 
 #include <cmath>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "decide/policy.h"
 #include "decide/scaler.h"
+#include "record/event_file_posix.h"
 #include "record/ring_posix.h"
 
 namespace py = pybind11;
@@ -127,6 +130,22 @@ void define_core(py::module_& m) {
            })
       .def("in_a_row", &decide::ScalerSkips::in_a_row);
   m.def("read_ring", &read_ring);
+  // append(line, folder): folder() makes the folder of the run and returns it, or None. Why the line could not be
+  // written, once, or "".
+  py::class_<record::EventFile>(m, "EventFile")
+      .def(py::init<>())
+      .def("append",
+           [](record::EventFile& self, const py::bytes& line, const py::object& folder) {
+             const std::string_view text = line;
+             const py::gil_scoped_release others;
+             return self.append(text, [&] {
+               const py::gil_scoped_acquire held;
+               const py::object path = folder();
+               if (path.is_none()) return std::string();
+               return py::module_::import("os").attr("fsencode")(path).cast<std::string>();
+             });
+           })
+      .def("close", &record::EventFile::close);
 }
 
 }  // namespace finitude::bindings

@@ -1,8 +1,11 @@
 #include "bindings/incident_python.h"
 
+#include <cerrno>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/file.h"
 #include "bindings/windows_torch.h"
 #include "incident/alarm.h"
 #include "incident/answer.h"
@@ -59,6 +62,23 @@ std::string new_alarm(std::string optimizer, std::uint32_t ordinal, std::uint64_
   return to_json(alarm).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+// write_whole(path, content): a file that gets that name at the end, all or nothing (base/file.h). OSError.
+void write_whole(const py::object& path, const py::bytes& content) {
+  PyObject* encoded = nullptr;
+  if (PyUnicode_FSConverter(path.ptr(), &encoded) == 0) throw py::error_already_set();
+  const std::string name = py::reinterpret_steal<py::bytes>(encoded);
+  const std::string_view bytes = content;
+  const auto process = py::module_::import("os").attr("getpid")().cast<long>();
+  const Status status = [&] {
+    const py::gil_scoped_release others;
+    return base::write_whole(name, {bytes}, "." + std::to_string(process) + ".tmp");
+  }();
+  if (status.ok()) return;
+  if (errno == 0) errno = EIO;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw py::error_already_set();
+}
+
 // action_text(action, applied, undone, at_start): incident/sentences.h. Raises ValueError of an unknown action.
 std::string action_text(const std::string& action, bool applied, bool undone, bool at_start) {
   using decide::Action;
@@ -78,6 +98,8 @@ void define_incident(py::module_& m) {
   m.def("incident", &ask);
   m.def("report_head", &report_head);
   m.def("new_alarm", &new_alarm);
+  m.def("write_whole", &write_whole);
+  m.def("unlisted_advisory", [](std::uint64_t count) { return incident::unlisted_advisory(count).dump(); });
   m.def("action_text", &action_text, py::arg("action"), py::kw_only(), py::arg("applied") = false,
         py::arg("undone") = false, py::arg("at_start") = false);
   m.def("loss_text", &incident::loss_text);

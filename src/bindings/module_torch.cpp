@@ -10,14 +10,17 @@
 #include "bindings/compare_python.h"
 #include "bindings/core_python.h"
 #include "bindings/device_python.h"
+#include "bindings/growth_torch.h"
 #include "bindings/incident_python.h"
 #include "bindings/inject_torch.h"
 #include "bindings/instances_python.h"
+#include "bindings/known_torch.h"
 #include "bindings/listeners_torch.h"
 #include "bindings/overlay_python.h"
 #include "bindings/own_children_python.h"
 #include "bindings/own_rules_python.h"
 #include "bindings/pieces_torch.h"
+#include "bindings/plain_python.h"
 #include "bindings/signal_python.h"
 #include "bindings/standby_python.h"
 #include "bindings/step_calls_python.h"
@@ -201,6 +204,9 @@ PYBIND11_MODULE(_native, m) {
   });
 
   define_values(m);
+  define_growth(m);
+  define_known(m);
+  define_plain(m);
   m.def("watch_buffers", &watch_buffers);
   m.def("window_buffers", &window_buffers);
   // By Module.load_state_dict, which programs without a loader call between two steps. Before the first one,

@@ -39,18 +39,24 @@ void define_signal(py::module_& m) {
     return py::make_tuple(growth->at, growth->factor, growth->is_older, growth->from);
   });
   // JSON of the onsets of a cause, and of the onset of an alarm, of these applied steps of one optimizer: (step, loss,
-  // largest gradient, learning rate). warnings: of the report, as JSON.
+  // largest gradient, learning rate). warnings: of the report, as JSON. cause: its class.
   using Applied = std::tuple<std::uint64_t, double, double, double>;
   const auto applied = [](const std::vector<Applied>& steps) {
     std::vector<incident::AppliedStep> all;
     for (const auto& [step, loss, gradient, rate] : steps) all.push_back({step, loss, gradient, rate});
     return all;
   };
-  m.def("onsets", [applied](const std::vector<Applied>& steps) { return incident::onsets_of(applied(steps)).dump(); });
-  m.def("onset",
-        [applied](const std::vector<Applied>& steps, const std::string& warnings, const std::string& optimizer) {
-          return incident::onset_of(applied(steps), nlohmann::json::parse(warnings), optimizer).dump();
-        });
+  m.def("onsets", [applied](const std::vector<Applied>& steps, const std::string& cause) {
+    const auto onsets = incident::onsets_of(applied(steps));
+    return incident::is_of_scale(cause, onsets) ? "[]" : onsets.dump();
+  });
+  m.def("onset", [applied](const std::vector<Applied>& steps, const std::string& warnings, const std::string& optimizer,
+                           const std::string& cause) {
+    const auto all = applied(steps);
+    return incident::is_of_scale(cause, incident::onsets_of(all))
+               ? "null"
+               : incident::onset_of(all, nlohmann::json::parse(warnings), optimizer).dump();
+  });
   // A JSON array of the entries of a report for these warnings of one optimizer, of which `option` (--warnings) names
   // the kind. names: of its parameters, in order.
   m.def("warning_entries", [](const std::string& warnings, const std::string& option,

@@ -1,6 +1,5 @@
 #include "bindings/step_calls_python.h"
 
-#include <algorithm>
 #include <memory>
 
 #include "gate/state_torch.h"
@@ -12,22 +11,6 @@ namespace finitude::bindings {
 namespace {
 
 namespace py = pybind11;
-
-bool same(const TorchRng& a, const TorchRng& b) {
-  return a.taken == b.taken && (!a.taken || (a.engine.left_ == b.engine.left_ && a.engine.next_ == b.engine.next_ &&
-                                             a.engine.state_ == b.engine.state_ && a.next_float == b.next_float &&
-                                             a.next_double == b.next_double));
-}
-
-bool same(const TwisterRng& a, const TwisterRng& b) { return a.taken == b.taken && (!a.taken || a.bytes == b.bytes); }
-
-bool same(const RngState& a, const RngState& b) {
-  return same(a.torch_cpu, b.torch_cpu) && same(a.python, b.python) && same(a.numpy, b.numpy) &&
-         std::ranges::equal(a.own, b.own, [](const TorchRng& x, const TorchRng& y) { return same(x, y); }) &&
-         std::ranges::equal(a.devices, b.devices, [](const DeviceRng& x, const DeviceRng& y) {
-           return x.taken == y.taken && (!x.taken || (x.seed == y.seed && x.offset == y.offset));
-         });
-}
 
 }  // namespace
 

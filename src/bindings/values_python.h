@@ -2,10 +2,16 @@
 // Wherever its memory is; a device is waited for.
 #pragma once
 
+#include <ATen/core/TensorBody.h>
 #include <pybind11/pybind11.h>
+
+#include <optional>
 
 namespace finitude::bindings {
 
+// The largest finite magnitude; none: it has no memory that can be read.
+std::optional<double> absmax(const at::Tensor& t);
+bool is_finite(const at::Tensor& t);
 void define_values(pybind11::module_& m);
 
 }  // namespace finitude::bindings

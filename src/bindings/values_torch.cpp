@@ -52,9 +52,17 @@ std::uint64_t checksum(const at::Tensor& t) {
   return view(t, &v, &host) ? observe::checksum(v) : 0;
 }
 
-bool is_finite(const at::Tensor& t) { return !t.defined() || observe::all_finite(local_of(values_of(t))); }
-
 }  // namespace
+
+std::optional<double> absmax(const at::Tensor& t) {
+  observe::HostBytes host;
+  observe::TensorView v;
+  const at::Tensor values = values_of(t);
+  if (!view(values, &v, &host)) return std::nullopt;
+  return observe::full(v).absmax;
+}
+
+bool is_finite(const at::Tensor& t) { return !t.defined() || observe::all_finite(local_of(values_of(t))); }
 
 void define_values(py::module_& m) {
   m.def("statistics", &statistics);

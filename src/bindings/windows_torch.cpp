@@ -15,6 +15,7 @@
 #include "gate/window_torch.h"
 #include "observe/tracer_torch.h"
 #include "pyhost/is_tensor_torch.h"
+#include "pyhost/user_stack.h"
 #include "rewind/window_start_torch.h"
 #include "standby/step_store_torch.h"
 
@@ -190,6 +191,48 @@ std::string open_ring(const std::string& path) {
   return live().ring->why_no_file();
 }
 
+// The values of an object's attributes, slots too, that are watched optimizers. Not by vars(), which makes a dict of
+// them that all later accesses of the program's have to go through (CPython 3.11 and 3.12).
+struct Held {
+  std::vector<PyObject*> optimizers;  // borrowed
+
+  static int note(PyObject* value, void* held) {
+    if (find_entry(value) != nullptr) static_cast<Held*>(held)->optimizers.push_back(value);
+    return 0;
+  }
+  static int visit(PyObject* value, void* held) {
+    if (!PyDict_CheckExact(value)) return note(value, held);
+    PyObject *key, *inner;
+    for (Py_ssize_t at = 0; PyDict_Size(value) <= kMostAttributes && PyDict_Next(value, &at, &key, &inner) != 0;)
+      note(inner, held);
+    return 0;
+  }
+  static constexpr Py_ssize_t kMostAttributes = 1000;
+};
+
+// user_place(most) -> ((function, file, line), ...) of the innermost frames of the program's own code, of files alone.
+py::tuple user_place(std::size_t most) {
+  std::vector<FrameId> frames;
+  walk_stack([&](RawFrame* frame, CodeInfo* info) {
+    if (!info->library && !info->file.starts_with('<')) frames.push_back(frame_id(info, frame_site(frame)));
+    return frames.size() < most;
+  });
+  py::list place;  // made last: the stack is walked while no Python code runs
+  for (const FrameId id : frames)
+    place.append(py::make_tuple(frame_at(id).function, frame_at(id).file, frame_at(id).line));
+  return py::tuple(place);
+}
+
+// watched_inside(optimizer) -> the watched optimizers that it holds and lets step.
+py::list watched_inside(py::handle optimizer) {
+  Held held;
+  if (const traverseproc traverse = Py_TYPE(optimizer.ptr())->tp_traverse; traverse != nullptr)
+    traverse(optimizer.ptr(), &Held::visit, &held);
+  py::list found;
+  for (PyObject* one : held.optimizers) found.append(py::reinterpret_borrow<py::object>(one));
+  return found;
+}
+
 }  // namespace
 
 std::vector<record::StepRecord> applied_steps(std::uint32_t ordinal) {
@@ -214,6 +257,8 @@ void define_windows(py::module_& m) {
     const OptimizerEntry* entry = find_entry(o.ptr());
     return entry != nullptr && is_trained_here(*entry);
   });
+  m.def("user_place", &user_place);
+  m.def("watched_inside", &watched_inside);
   m.def("window", &window);
   m.def("close_window", [](py::handle o) { close_window(entry_of(o)); });
   m.def("consume_losses", &consume_losses);

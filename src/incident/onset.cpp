@@ -175,6 +175,11 @@ ordered_json onsets_of(const std::vector<AppliedStep>& steps) {
   return found;
 }
 
+bool is_of_scale(const std::string& cause, const ordered_json& onsets) {
+  return cause == "loss-scale-misuse" && !onsets.empty() &&
+         std::ranges::all_of(onsets, [](const ordered_json& one) { return one["quantity"] == "loss"; });
+}
+
 ordered_json onset_of(const std::vector<AppliedStep>& steps, const json& warnings, const std::string& optimizer) {
   if (steps.empty()) return nullptr;
   ordered_json found = onsets_of(steps);

@@ -20,6 +20,10 @@ struct AppliedStep {
 // jumped. steps: oldest first.
 nlohmann::ordered_json onsets_of(const std::vector<AppliedStep>& steps);
 
+// Is a bad step with a cause of that class of the scale of the loss, so that these onsets say nothing of it? Only the
+// loss grew then: the gradients, which the step gets unscaled, did not.
+bool is_of_scale(const std::string& cause, const nlohmann::ordered_json& onsets);
+
 // `onset` of an alarm: {step, name, rate, lr, text}, or null. warnings: entries of `warnings` of the report, oldest
 // first, of which those of `optimizer` count.
 nlohmann::ordered_json onset_of(const std::vector<AppliedStep>& steps, const nlohmann::json& warnings,

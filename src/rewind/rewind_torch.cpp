@@ -210,15 +210,25 @@ PyObject* rewind_forget(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// put_back(ready): buffers as at the start of the window, or with what the program itself had written into them by the
-// time that a loader gave the batch; generators as right after the last batch was fetched. Where no loader was seen and
-// the batch did not lie ready the generators stay: going back would draw the same bad batch again.
-PyObject* put_back(PyObject*, PyObject* ready) {
+bool has_moved_since(const RngState& then) {
+  RngState now;
+  take_rng(&now);
+  return !same(now, then) || now.streams != then.streams;
+}
+
+// put_back(is_ready): buffers as at the start of the window, or with what the program itself had written into them by
+// the time that a loader gave the batch; generators as right after the last batch was fetched. Where no loader was seen
+// and the batch did not lie ready the generators stay: going back would draw the same bad batch again. is_ready is a
+// function that looks for that, and is called only where a generator has moved.
+PyObject* put_back(PyObject*, PyObject* is_ready) {
   put_buffers_back();
-  if (const RngState* state = loader_log().last_fetch())
+  if (const RngState* state = loader_log().last_fetch()) {
     restore_rng(*state);
-  else if (PyObject_IsTrue(ready) == 1 && last_start() != nullptr)
-    restore_rng(last_start()->rng);
+  } else if (last_start() != nullptr && has_moved_since(last_start()->rng)) {
+    const Object ready = Object::take(PyObject_CallNoArgs(is_ready));
+    if (!ready) return nullptr;
+    if (PyObject_IsTrue(ready.get()) == 1 && last_start() != nullptr) restore_rng(last_start()->rng);
+  }
   Py_RETURN_NONE;
 }
 

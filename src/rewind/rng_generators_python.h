@@ -14,6 +14,8 @@ struct StreamState {
   const PyObject* of = nullptr;      // an address, to know it again by
   std::vector<std::uint8_t> bytes;   // of all its regions, one behind the other
   std::optional<double> next_gauss;  // random.Random's, the second of a pair of normal numbers; nothing for None
+
+  bool operator==(const StreamState&) const = default;
 };
 
 // Those of the program that are part of every snapshot from now on: [(object, ((address, bytes), ...), has it a

@@ -26,6 +26,14 @@ char* python_random_memory() noexcept {
   return random == nullptr ? nullptr : reinterpret_cast<char*>(random) + sizeof(PyObject);
 }
 
+bool same(const TorchRng& a, const TorchRng& b) {
+  return a.taken == b.taken && (!a.taken || (a.engine.left_ == b.engine.left_ && a.engine.next_ == b.engine.next_ &&
+                                             a.engine.state_ == b.engine.state_ && a.next_float == b.next_float &&
+                                             a.next_double == b.next_double));
+}
+
+bool same(const TwisterRng& a, const TwisterRng& b) { return a.taken == b.taken && (!a.taken || a.bytes == b.bytes); }
+
 }  // namespace
 
 void set_numpy_state_address(std::uintptr_t address) noexcept { numpy_address = address; }
@@ -166,6 +174,14 @@ void watch_device_generators(std::vector<at::Generator> generators) { device_gen
 
 std::string device_of_generator(std::size_t index) {
   return index < device_generators().size() ? observe::device_name(device_generators()[index].device()) : "";
+}
+
+bool same(const RngState& a, const RngState& b) {
+  return same(a.torch_cpu, b.torch_cpu) && same(a.python, b.python) && same(a.numpy, b.numpy) &&
+         std::ranges::equal(a.own, b.own, [](const TorchRng& x, const TorchRng& y) { return same(x, y); }) &&
+         std::ranges::equal(a.devices, b.devices, [](const DeviceRng& x, const DeviceRng& y) {
+           return x.taken == y.taken && (!x.taken || (x.seed == y.seed && x.offset == y.offset));
+         });
 }
 
 void take_rng(RngState* state) noexcept {

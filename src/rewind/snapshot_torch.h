@@ -53,6 +53,8 @@ struct RngState {
 };
 
 void take_rng(RngState* state) noexcept;
+// Streams of the program's own are not compared.
+bool same(const RngState& a, const RngState& b);
 // As what a capsule holds, and back. False: the bytes are no such states.
 std::string rng_bytes(const RngState& state);
 bool rng_from_bytes(std::string_view bytes, RngState* state);

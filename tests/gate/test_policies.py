@@ -227,7 +227,7 @@ def test_program_ending_in_error_is_not_restarted_later(tmp_path):
 
 
 def test_only_same_sink_and_optimizer_counts_as_similar():
-    from finitude.program.reported_tensors import Known
+    from finitude._native import Known
     from finitude.report.incident import NOT_RUN
     from finitude.report.new_alarms import Damage
     from finitude.rerun.alarm_correlation import RecentAlarms

@@ -12,7 +12,7 @@ from ..base.plain_json import number
 from ..base.unseen import unseen
 from ..errors import NonFiniteError
 from ..program import optimizer_members, ranks, sinks as sinks_of
-from ..report import clipped_away, growth, incident, one_line
+from ..report import clipped_away, console, growth, incident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Deferred:
         session.console.print_alarm(alarm)
         if ends and not session.ending.has_begun:
             session.holds.release()
-            raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)
+            raise NonFiniteError(console.message(session.report, alarm), report=alarm)
         return None
 
     def finish(self) -> None:

@@ -10,7 +10,7 @@ from .. import _native
 from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..program import anomaly, frames_at_raise, optimizer_members, ranks, sinks as sinks_of
-from ..report import incident, one_line
+from ..report import console, incident
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
 from . import script_handled
@@ -170,7 +170,7 @@ class Drops:
         session.console.print_alarm(alarm)
         if not continues:
             _native.consume_losses(optimizer)
-            raise NonFiniteError(one_line.message(session.report, alarm), report=alarm)
+            raise NonFiniteError(console.message(session.report, alarm), report=alarm)
         return True
 
     def _advise_zeros(self, name, first, count, is_zeroed):

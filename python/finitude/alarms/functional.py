@@ -13,7 +13,7 @@ from .. import _native
 from ..base.plain_json import number
 from ..errors import NonFiniteError
 from ..program import optimizer_members
-from ..report import incident, one_line
+from ..report import console, incident
 from . import script_handled
 
 TYPE_CHECKING = False
@@ -136,7 +136,7 @@ class Unvetoed:
         self._context.report.add_alarm(alarm)
         self._context.console.print_alarm(alarm)
         if action in ("stop", "raise"):
-            raise NonFiniteError(one_line.message(self._context.report, alarm), report=alarm)
+            raise NonFiniteError(console.message(self._context.report, alarm), report=alarm)
 
 
 class Functional:

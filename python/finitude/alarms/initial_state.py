@@ -9,7 +9,7 @@ import torch
 from .. import _native
 from ..base.kinds import is_a
 from ..base.unseen import unseen
-from ..program import nonfinite_state, optimizer_members
+from ..program import optimizer_members, sinks as sinks_of
 from ..program.tensor_stats import count_text, listed
 from ..report import incident
 
@@ -28,7 +28,7 @@ def bad(optimizer: Optimizer, allowed: Sequence[Tensor]) -> Sink | None:
     """
     # Names are looked up only for what is bad: reading a frame's locals makes older Pythons keep them.
     for i, p in enumerate(optimizer_members.parameters(optimizer)):
-        is_bad = p.requires_grad and not _native.is_finite(p) and nonfinite_state.is_result(optimizer, p)
+        is_bad = p.requires_grad and not _native.is_finite(p) and sinks_of.is_result(optimizer, p)
         if is_bad and not any(p is a for a in allowed):
             return "parameter", optimizer_members.names(optimizer)[i], p
     for i, p in enumerate(optimizer_members.parameters(optimizer)):

@@ -12,7 +12,7 @@ from ..base.plain_json import number
 from ..effects.object_snapshot import Ledger
 from ..errors import NonFiniteError
 from ..program import optimizer_members, signals
-from ..report import incident, one_line
+from ..report import console, incident
 from ..rerun import call_closure, rewind_manual as again
 from . import functional, functional_updates, left_parameters, script_handled
 
@@ -306,7 +306,7 @@ class ByHand:
         session.report.add_alarm(alarm)
         session.part(session.console.print_alarm, alarm)
         if action in ("stop", "raise"):
-            raise NonFiniteError(one_line.message(self.session.report, alarm), report=alarm)
+            raise NonFiniteError(console.message(self.session.report, alarm), report=alarm)
 
     def at_end(self) -> None:
         """A program without an optimizer ends by itself. May raise NonFiniteError, for what its last step did."""

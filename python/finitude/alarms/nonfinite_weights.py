@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from .. import _native
-from ..program import nonfinite_state, optimizer_members, ranks, sinks as sinks_of
+from ..program import optimizer_members, ranks, sinks as sinks_of
 from ..program.tensor_stats import count_text, listed
 from ..report import impossible_state, incident
 
@@ -64,17 +64,17 @@ class NonfiniteWeights:
     def just_written(self, optimizer: Optimizer) -> Verdict:
         """Called right after a step that wrote something bad. May raise NonFiniteError."""
         context = self._context
-        found = nonfinite_state.everything(optimizer, self._allowed)
+        found = sinks_of.written_state(optimizer, self._allowed)
         window = _native.window(optimizer)
         if not found or window["ordinal"] in context.damage:
             return None  # allowed; or reported before it was applied, or when it first came up
         kind, name, tensor = found[0]
         step = window["step"] - 1
         if context.target is not None:
-            if not nonfinite_state.only_overflowed(found) or context.target.looks_for_overflow():
+            if not sinks_of.only_overflowed(found) or context.target.looks_for_overflow():
                 context.target.on_written(optimizer, found)
             return None
-        if nonfinite_state.only_overflowed(found):
+        if sinks_of.only_overflowed(found):
             if name not in self._overflowed:
                 self._overflowed.add(name)
                 self._advise_overflow(optimizer, name, step)
@@ -116,7 +116,7 @@ class NonfiniteWeights:
             elif ruined_at is not None:
                 _of_applied_step(alarm, ruined_at)
             return
-        if found := nonfinite_state.sinks(optimizer, self._allowed):
+        if found := sinks_of.bad_state(optimizer, self._allowed):
             _, name, tensor = found[0]
             alarm["births"] = [{**incident.birth("state"), "name": name, "outputs": listed(name, tensor)}]
             alarm["cause"] = incident.cause(
@@ -133,7 +133,7 @@ class NonfiniteWeights:
 
     def left_behind(self, optimizer: Optimizer, alarm: Alarm) -> None:
         """A step that an exception ended has written by then what it wrote, as one that searches along a line."""
-        if nonfinite_state.sinks(optimizer, self._allowed):
+        if sinks_of.bad_state(optimizer, self._allowed):
             alarm["weights"] = "damaged"
 
     def look_for_swallowed(self, optimizer: Optimizer, window: Window) -> None:
@@ -215,9 +215,9 @@ class NonfiniteWeights:
             ):
                 continue  # a device is not waited for
             found = [
-                f for f in nonfinite_state.everything(optimizer, self._allowed) if f[0] == "state" or f[2].requires_grad
+                f for f in sinks_of.written_state(optimizer, self._allowed) if f[0] == "state" or f[2].requires_grad
             ]
-            if not nonfinite_state.only_overflowed(found):
+            if not sinks_of.only_overflowed(found):
                 if found:
                     self.found_late(optimizer, window, found, ended=True)
             elif found[0][1] not in self._overflowed:

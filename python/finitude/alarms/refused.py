@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from .._native import Known
     from ..base.types import Alarm, BadWindow, Context
-    from ..program.reported_tensors import Known
 
 # seconds up to the exception: a program that took longer is not run again to see whether there is such a
 # value

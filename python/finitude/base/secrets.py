@@ -184,11 +184,12 @@ def hidden(document: Any) -> Any:
     """A document without those in the lines of the program that it shows."""
     if isinstance(document, dict):
         return {
-            key: _shown(value) if key in ("source", "diff") and isinstance(value, str) else hidden(value)
+            key: shown(value) if key in ("source", "diff") and isinstance(value, str) else hidden(value)
             for key, value in document.items()
         }
     return [hidden(value) for value in document] if isinstance(document, (list, tuple)) else document
 
 
-def _shown(lines):
+def shown(lines: str) -> str:
+    """Lines of a program without them."""
     return "\n".join(map(masked_source, lines.split("\n")))

@@ -337,7 +337,7 @@ def _about(alarm, report, redact):
     if redact:
         about["alarm"] = without_sources(alarm)
     else:
-        about["command"] = secrets.masked_words(report.command)
+        about["command"] = report.command
         about["seeds"] = torch_flags.seeds()
         about["user"], about["host"] = _user(), platform.node()
         about["script"] = report.script or ""

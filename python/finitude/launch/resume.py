@@ -4,6 +4,8 @@ run` of its own, with its own folder. Torch-free."""
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
 import re
 import shlex
@@ -11,7 +13,8 @@ import sys
 
 from ..base import config, family, plain_json, secrets, skip_list
 from ..base.say import say
-from ..report import events, named_samples
+from ..program import ranks
+from ..report import capsule_alarm, named_samples, run_folder
 from . import supervise
 
 TYPE_CHECKING = False
@@ -166,8 +169,21 @@ def _noted(folder, alarm, path, shown, redact, started):
 
     def note(pid):
         started.append(pid)
-        of_run = events.Events(lambda: folder or None, lambda text: say(f"finitude: warning: {text}\n"), redact)
-        of_run.add("resume", "" if redact else shown, alarm.get("step"), "", checkpoint=path, pid=pid)
-        of_run.close()
+        more = {"checkpoint": path, "pid": pid}
+        event = {
+            "schema": 1,
+            "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")[:-6] + "Z",
+            "step": alarm.get("step"),
+            "rank": ranks.world()[0],
+            "optimizer": "",
+            "kind": "resume",
+            "text": "" if redact else shown,
+            **(capsule_alarm.redacted(more) if redact else more),
+        }
+        try:
+            with open(os.path.join(folder, run_folder.EVENTS), "ab", buffering=0) as f:
+                f.write(json.dumps(plain_json.safe(event)).encode() + b"\n")
+        except OSError as e:
+            say(f"finitude: warning: cannot write {run_folder.EVENTS}: {e.strerror or e}\n")
 
     return note

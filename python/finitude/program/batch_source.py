@@ -6,14 +6,13 @@ import ast
 
 import torch
 
-from .. import _native
 from ..base import sources
 from ..base.kinds import is_a
 from . import optimizer_members
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..base.types import Birth, Findings, Optimizer
+    from ..base.types import Birth, Findings
 
 
 def _loops_around(tree, line):
@@ -117,28 +116,3 @@ def name_loop_line(birth: Birth) -> None:
             birth["line"] = loop.lineno
             birth["source"] = text.splitlines()[loop.lineno - 1].strip()[:400]
             return
-
-
-class Draws:
-    """Random numbers of skipped steps: the state after one is that of a loop that said `continue` right after
-    it fetched the batch, so the next step draws the same ones. If they are what makes it bad (the last noise level of a
-    diffusion), so is that step, and each after it: from the third in a row on, what a step drew stays drawn."""
-
-    KEPT_FROM = 3  # two of a data set's bad batches in a row are nothing rare
-
-    def __init__(self):
-        self._generators = None  # as the bad window that is judged had drawn from them
-        self._last = {}  # by the number of the optimizer: its last skipped step, so many in a row
-
-    def note(self) -> None:
-        self._generators = _native.take_generators()
-
-    def left_out(self, optimizer: Optimizer, step: int) -> None:
-        """Puts buffers and generators to where the batch was fetched, or buffers alone."""
-        _native.put_back(iterates_data())
-        ordinal = _native.window(optimizer)["ordinal"]
-        before, row = self._last.get(ordinal, (None, 0))
-        row = row + 1 if before == step - 1 else 1
-        if row >= self.KEPT_FROM and self._generators is not None:
-            self._generators.restore()
-        self._last[ordinal] = step, row

@@ -19,7 +19,6 @@ from ..base import sources
 from ..base.kinds import is_a
 from ..errors import NonFiniteError
 from . import optimizer_members, statements
-from .reported_tensors import has_graph
 from .tensor_stats import count_text
 
 TYPE_CHECKING = False
@@ -120,7 +119,7 @@ def look(error: BaseException | None, is_known: Callable[[Tensor], bool] = lambd
             raised.around.extend(named)
             innermost = False
     if speaks and not raised.refused:  # of what the innermost frames name, though the statement reads it under no name
-        raised.refused = [seen for seen in raised.around if seen.is_tensor and has_graph(seen.value)]
+        raised.refused = [seen for seen in raised.around if seen.is_tensor and _native.has_graph(seen.value)]
     # What NumPy's own frames name may have a name of the script's, too, which its reader knows.
     raised.refused.sort(key=lambda seen: seen.is_handed_on)
     earlier = []
@@ -234,7 +233,7 @@ class _Budget:
                 ):
                     return ""
                 self.bytes -= value.nbytes
-                is_mask = not has_graph(value) and _is_mask(_native.statistics(value.detach()))
+                is_mask = not _native.has_graph(value) and _is_mask(_native.statistics(value.detach()))
                 return "" if is_mask else count_text(value.detach())
             return self._look_at_array(value)
         except Exception:  # a device that gives no more answers

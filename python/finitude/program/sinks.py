@@ -10,21 +10,22 @@ from torch.utils.weak import TensorWeakRef
 from .. import _native
 from ..base.kinds import is_a
 from ..base.plain_json import number
+from ..base.unseen import unseen
 from ..errors import raised_from_ours
-from . import anomaly, frames_at_raise, optimizer_members
-from .reported_tensors import has_graph
+from . import anomaly, frames_at_raise, optimizer_members, step_wrapper
 from .tensor_stats import count_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .._native import Known
     from ..base.types import Alarm, BadWindow, Optimizer, Sink, SinkKind, Tensor
     from .frames_at_raise import Seen
-    from .reported_tensors import Known
 
 BAD = 2  # GradMark::State: at least infinite
 
+_unused = {}  # id(parameter) -> (weak reference, checksum) of those that held NaN or Inf and had no gradient at first
 named: dict[str, TensorWeakRef] = {}  # what `watch(tensors=)` was given; they live as long as the program wants
 
 
@@ -55,6 +56,59 @@ def bad_buffers(optimizer: Optimizer) -> list[Sink]:
         for n, b in optimizer_members.persistent_buffers(optimizer) + _named_tensors()
         if (found := _native.statistics(b)) and (found["nan"] or found["inf"] and optimizer_members.is_statistic(n))
     ]
+
+
+@unseen
+def note_unused(optimizer: Optimizer) -> None:
+    """The first step comes. A parameter without a gradient may hold what is not finite, as a mask does. An optimizer
+    outside torch.optim may write it all the same."""
+    for p in optimizer_members.parameters(optimizer):
+        if p.grad is None and not _native.is_finite(p):
+            _unused[id(p)] = TensorWeakRef(p), _native.checksum(p)
+
+
+def _is_frozen(parameter):
+    return not parameter.requires_grad and parameter.grad is None
+
+
+def is_result(optimizer: Optimizer, parameter: Tensor) -> bool:
+    """False for a parameter without a gradient that no step of this optimizer has written: torch.optim skips those.
+    One that can get a gradient must also hold the bits of the first step, since a loop may clear all gradients."""
+    if parameter.grad is not None:
+        return True
+    noted, checksum = _unused.get(id(parameter), (lambda: None, None))
+    if noted() is parameter and _native.checksum(parameter) == checksum:
+        return False
+    return not (_is_frozen(parameter) and step_wrapper.is_torchs(type(optimizer)))
+
+
+def bad_state(optimizer: Optimizer, allowed: Sequence[Tensor]) -> list[Sink]:
+    """(kind, name, tensor) of every parameter and state tensor that holds NaN or Inf. Empty where only state overflowed
+    to Inf: such a parameter no longer moves, and nothing is ruined. allowed: parameters that may hold such values."""
+    found = written_state(optimizer, allowed)
+    return [] if only_overflowed(found) else found
+
+
+def written_state(optimizer: Optimizer, allowed: Sequence[Tensor]) -> list[Sink]:
+    found: list[Sink] = []
+    named = list(zip(optimizer_members.names(optimizer), optimizer_members.parameters(optimizer)))
+    for name, p in named:
+        if not _native.is_finite(p) and not any(p is a for a in allowed) and is_result(optimizer, p):
+            found.append(("parameter", name, p))
+    for name, p in named:
+        if _is_frozen(p) and step_wrapper.is_torchs(type(optimizer)):
+            continue
+        state = optimizer.state.get(p) if hasattr(optimizer.state, "get") else None
+        for key, value in (state or {}).items():
+            if is_a(value, torch.Tensor) and not _native.is_finite(value):
+                found.append(("state", f"{name}.{key}", value))
+    return found
+
+
+def only_overflowed(found: list[Sink]) -> bool:
+    return bool(found) and all(
+        kind == "state" and (s := _native.statistics(t)) and not s["nan"] for kind, _, t in found
+    )
 
 
 def watched_optimizers() -> list[Optimizer]:
@@ -203,7 +257,7 @@ class BadWindows:
             for name, value in optimizer_members.names_of(frame).items():
                 if (
                     is_a(value, torch.Tensor)
-                    and has_graph(value)
+                    and _native.has_graph(value)
                     and value.numel() == 1
                     and not _native.is_finite(value)
                     and value not in self._known

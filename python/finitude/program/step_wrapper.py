@@ -6,7 +6,6 @@ import torch
 
 from .. import _native
 from ..base import compat
-from ..base.kinds import is_a
 from ..base.unseen import unseen
 from . import optimizer_members
 
@@ -46,13 +45,6 @@ def register(optimizer: Optimizer) -> None:
         stand_in = _native.make_guarded_step(cell.cell_contents)
         compat.skip_in_dynamo(stand_in, cell.cell_contents)
         cell.cell_contents = stand_in
-
-
-def inside(optimizer: Optimizer) -> list[Optimizer]:
-    """The watched optimizers that it holds and lets step."""
-    return [
-        v for v in optimizer_members.held_by(optimizer) if is_a(v, torch.optim.Optimizer) and _native.is_registered(v)
-    ]
 
 
 def leave_out(optimizer: Optimizer) -> bool | None:

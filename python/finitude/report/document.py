@@ -12,12 +12,11 @@ import time
 import torch
 
 from .. import _native
-from ..base import alive, control, family, pages, say, secrets
-from ..base.plain_json import is_plain, safe
+from ..base import alive, family, pages, say, secrets
+from ..base.plain_json import is_plain
 from ..program import ranks
 from . import capsule_alarm, merge, run_facts
 from .checkpoints import Checkpoints
-from .events import Events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..base.types import Alarm, Birth, Cause, Config, Document, Operation, Process, StepWarning
+    from .on_event import Listeners
 
 INNER = ("optimizer_ordinal", "advisory")  # of an alarm under way; no part of a report
 OF_DISK = {number: "disk" for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)}
@@ -46,7 +46,7 @@ class Report:
         """is_kept: not that of a process that explains a step of another."""
         self.config, self.is_kept = config, is_kept
         self.started = datetime.datetime.now(datetime.timezone.utc)
-        self.script, self.command = script, command
+        self.script, self.command = script, secrets.masked_words(command)
         self.by_watch = False  # the program called finitude.watch without `finitude run`
         self.alarms, self.advisories, self.not_watched, self.warnings = [], [], [], []
         self.alarms_left_out = 0
@@ -57,9 +57,8 @@ class Report:
         self.not_written = set()  # paths of reports that could not be
         self.saved_at, self.save_took = 0.0, 0.0
         self.steps_by_hand = 0  # of a program without an optimizer
-        self.unapplied: int | None = (
-            None  # windows at the end, in a row, that no step applied; None: not at the end yet
-        )
+        # Windows at the end, in a row, that no step applied; None: not at the end yet.
+        self.unapplied: int | None = None
         self.done: dict[str, int] = {}  # by the policy: "skipped", "went_back", "lowered_rates"
         self.zero_steps = 0  # applied steps at the end, in a row, with only zero gradients, where there are few
         self.trace_ops: list[Operation] | None = None
@@ -71,7 +70,8 @@ class Report:
         self.failure = ""
         self.failures = []  # of our own: see session/failures.py
         self._checkpoints: Checkpoints | None = None  # those that the program wrote, where it wrote any
-        self.events = Events(self.run_directory, self.complain, bool(config.redact))
+        self._event_file, self._is_ended = _native.EventFile(), False
+        self._listeners: Listeners | None = None  # get each event after it is on disk, or where there is no disk
         if config.on_event:
             self.listen(None)
 
@@ -79,9 +79,9 @@ class Report:
         """The command of --on-event, where there is one, and the function are called at each event from now on."""
         from .on_event import Listeners
 
-        self.events.listeners = self.events.listeners or Listeners(self.config.on_event, self.complain)
+        self._listeners = self._listeners or Listeners(self.config.on_event, self.complain)
         if function is not None:
-            self.events.listeners.listen(function, lambda: self.unexplained is not None)
+            self._listeners.listen(function, lambda: self.unexplained is not None)
 
     def seconds(self) -> float:
         """Since the run began."""
@@ -182,9 +182,32 @@ class Report:
         return self._checkpoints.last_good(self.growth_began(alarm)) if self._checkpoints else None
 
     def _add_event(self, kind, of, **more):
-        """Where this process has a report of its own."""
-        if self.is_kept:
-            self.events.add(kind, of.get("text", ""), of["step"], of.get("optimizer") or "", **more)
+        """A line of events.jsonl, where this process has a report of its own. of: its "text", "step" (None before the
+        first and after the last one) and "optimizer"; more: further keys of that kind."""
+        if not self.is_kept or self._is_ended:
+            return
+        now, redact = datetime.datetime.now(datetime.timezone.utc), self.config.redact
+        event = {
+            "schema": 1,
+            "time": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "step": of["step"],
+            "rank": ranks.world()[0],
+            "optimizer": of.get("optimizer") or "",
+            "kind": kind,
+            "text": "" if redact else of.get("text", ""),
+            **(capsule_alarm.redacted(more) if redact else more),
+        }
+        line = json.dumps(_native.plain(event, secrets.shown), allow_nan=False).encode() + b"\n"
+        if why := self._event_file.append(line, self.run_directory):
+            self.complain(f"cannot write events.jsonl: {why}")
+        if self._listeners is not None:
+            self._listeners.deliver(line)
+
+    def _end_events(self):
+        self._is_ended = True
+        self._event_file.close()
+        if self._listeners is not None:
+            self._listeners.close()
 
     def advise(
         self, kind: str, step: int | None, text: str, cause: Cause | None = None, births: Iterable[Birth] = ()
@@ -203,7 +226,7 @@ class Report:
         """This process's; with what the processes it started left, where it was started by `finitude run`."""
         own = self._own_document()
         is_alone = self.place or family.VARIABLE not in os.environ
-        return own if is_alone else safe(merge.merged(own, merge.members(self.planned_directory())))
+        return own if is_alone else _native.plain(merge.merged(own, merge.members(self.planned_directory())))
 
     def _open_drops(self):
         """Steps that the script has dropped since the last one that was applied; at the end they are counted."""
@@ -222,7 +245,7 @@ class Report:
             "finitude": _native.version,
             "torch": torch.__version__,
             "python": sys.version.split()[0],
-            "command": secrets.masked_words(self.command),
+            "command": self.command,
             "script": self.script or "",
             "by_watch": self.by_watch,
             "started": self.started.isoformat(timespec="seconds"),
@@ -241,7 +264,7 @@ class Report:
             "ranks": ranks.world()[1] if ranks.several() else 1,
         }
         document = {
-            **json.loads(_native.report_head(json.dumps(safe(facts), allow_nan=False))),
+            **json.loads(_native.report_head(json.dumps(_native.plain(facts), allow_nan=False))),
             "alarms": alarms + (merge.elsewhere(self.elsewhere, alarms) if self.elsewhere else []),
             "advisories": self.advisories,
             "warnings": self.warnings,
@@ -250,20 +273,12 @@ class Report:
         }
         if unlisted:
             document["alarms_unlisted"] = unlisted
-            document["advisories"] = self.advisories + [
-                {
-                    "kind": "alarms-left-out",
-                    "step": None,
-                    "births": [],
-                    "cause": None,
-                    "text": f"{unlisted} alarms more than a report holds are not listed",
-                }
-            ]
+            document["advisories"] = self.advisories + [json.loads(_native.unlisted_advisory(unlisted))]
         if self._checkpoints:
             document["checkpoints"] = self._checkpoints.document(self.growth_began())
         if self.trace_ops is not None:
             document["trace"] = {"ops": self.trace_ops}
-        return safe(secrets.hidden(capsule_alarm.redacted(document) if self.config.redact else document))
+        return _native.plain(capsule_alarm.redacted(document) if self.config.redact else document, secrets.shown)
 
     def _under_way(self):
         """The alarm that is being explained, as it is if the explanation fails."""
@@ -314,32 +329,16 @@ class Report:
 
     def _say_who_runs(self, path):
         """run.json: how the process of this run was started, and who it is, for readers that find no report yet."""
-        started = {
-            "schema": 1,
-            "process": self._me(),
-            "started": self.started.isoformat(timespec="seconds"),
-            "command": secrets.masked_words(self.command),
-            "script": self.script or "",
-            "finitude": _native.version,
-            "torch": torch.__version__,
-            "python": sys.version.split()[0],
-            "on_alarm": self.config.on_alarm,
-            "level": self.config.level,
-            "ctl": control.taken(self.config),
-            "optimizers": [],
-        }
-        if self.config.redact:
-            started.update(command=[], script="")
-        elif self.is_kept:
-            started.update(run_facts.at_start(self.script or "", self.config.record_env))
-        self._started = started
+        self._started = run_facts.of_start(
+            self.config, self.script or "", self.command, self.started, self._me(), self.is_kept
+        )
         self._put_started(path)
         if self.is_kept:
-            text = "" if self.config.redact else " ".join(secrets.masked_words(self.command))
-            self.events.add("start", text, process=self._me())
+            text = "" if self.config.redact else " ".join(self.command)
+            self._add_event("start", {"step": None, "text": text}, process=self._me())
 
     def _put_started(self, path):
-        self._put_at(os.path.join(path, "run.json"), pages.as_json(safe(self._started)).encode())
+        self._put_at(os.path.join(path, "run.json"), pages.as_json(_native.plain(self._started)).encode())
 
     def note_hyper_parameters(self, optimizer: Any) -> None:
         """Its first step comes: they are in run.json from then on."""
@@ -408,7 +407,7 @@ class Report:
     def _put_at(self, path, content):
         try:
             os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
-            pages.write_whole(path, content)
+            _native.write_whole(path, content)
             self.not_written.discard(path)
             return True
         except OSError as e:
@@ -422,8 +421,9 @@ class Report:
         document = self.document()
         text = json.dumps(document, indent=1, allow_nan=False) + "\n"
         if self.directory and self.is_kept:
-            self.events.add("end", document["reason"] or document["outcome"], outcome=document["outcome"])
-            self.events.close()
+            end = {"step": None, "text": document["reason"] or document["outcome"]}
+            self._add_event("end", end, outcome=document["outcome"])
+            self._end_events()
         written = self._put(text.encode(), is_last=True)
         for alarm in self.alarms:
             if alarm.get("capsule"):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
+    from .._native import Known
     from ..base.types import (
         Alarm,
         Birth,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
         Tensor,
     )
     from ..program.grad_scaler import Scaling
-    from ..program.reported_tensors import Known
 
 
 NOT_RUN = _native.NOT_RUN  # the cause of an alarm of which nothing more is known

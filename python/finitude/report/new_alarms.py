@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 from .. import _native
-from ..program import nonfinite_state, optimizer_members, ranks
+from ..program import optimizer_members, ranks, sinks as sinks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class NewAlarms:
         if (scaler := optimizer_members.scaler_of(optimizer)) is not None:
             self._scaling.meet(scaler)
         window = _native.window(optimizer)
-        if window["ordinal"] in self._damage and not nonfinite_state.sinks(optimizer, self._allowed):
+        if window["ordinal"] in self._damage and not sinks_of.bad_state(optimizer, self._allowed):
             self._damage.clear(window["ordinal"])
         at = window["step"] if step is None else step
         return self.of_class(type(optimizer).__name__, window["ordinal"], at, kind, name)

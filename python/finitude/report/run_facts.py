@@ -3,21 +3,25 @@ and none starts a process."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
 import sys
 
+import torch
 from torch.utils.data import DataLoader
 
 from .. import _native
-from ..base import git, secrets, working_folder
+from ..base import control, git, secrets, working_folder
 from ..program import torch_flags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
+
+    from ..base.types import Config, Process
 
 # Of the environment, in addition to what capsules keep: settings of torch and its libraries, and how processes find
 # each other. Nothing else is written down unless it is asked for.
@@ -159,7 +163,33 @@ def _plain(value):
     return value[:MOST_TEXT] if isinstance(value, str) else value
 
 
-def at_start(script: str, record_env: str) -> dict[str, Any]:
+def of_start(
+    config: Config, script: str, command: Sequence[str], started: datetime.datetime, process: Process, is_kept: bool
+) -> dict[str, Any]:
+    """run.json before the first step: how the process of a run was started, and who it is. command: without secrets.
+    is_kept: the run has a report of its own."""
+    document = {
+        "schema": 1,
+        "process": process,
+        "started": started.isoformat(timespec="seconds"),
+        "command": command,
+        "script": script,
+        "finitude": _native.version,
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+        "on_alarm": config.on_alarm,
+        "level": config.level,
+        "ctl": control.taken(config),
+        "optimizers": [],
+    }
+    if config.redact:
+        document.update(command=[], script="")
+    elif is_kept:
+        document.update(_at_start(script, config.record_env))
+    return document
+
+
+def _at_start(script, record_env):
     """record_env: the option of that name."""
     wanted = [*filter(None, record_env.replace(" ", "").split(",")), *json.loads(_native.kept_environment())]
     cwd = working_folder.current()

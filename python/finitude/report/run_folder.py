@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..base.types import FromFile
 
 STARTED = "run.json"
+EVENTS = "events.jsonl"  # what happened, one JSON object a line
 
 
 def who_runs(directory: str, document: Mapping[str, Any] | None = None) -> FromFile:

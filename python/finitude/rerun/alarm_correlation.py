@@ -5,30 +5,28 @@ others, and its second run adds to their gradients."""
 
 from __future__ import annotations
 
-import itertools
-
 import torch
 
 from .. import _native
 from ..program import optimizer_members, ranks, sharding, sinks as sinks_of
 from ..report import incident, not_reproduced
+from ..report.growth import DIVERGES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
+    from .._native import Known
     from ..base.types import Alarm, Allowed, Config, Optimizer, Sink, Tensor, Vote
     from ..effects.object_snapshot import Ledger
     from ..effects.rebound_attributes import Left
-    from ..program.reported_tensors import Known
     from ..report.new_alarms import Damage
     from .deferred_restart import Rest
     from .under_way import SecondRuns
 
 NO_MORE = "no second run was tried any more"
 FIGURES = ("numel", "nan", "inf", "zero", "min", "max", "absmax")
-DIVERGES = frozenset({"learning-rate", "exploding-gradient"})  # each later step fails by the same weights
 MOVES_WEIGHTS = DIVERGES | {"optimizer-arithmetic"}  # what a step writes on such weights follows from them
 FRAMES = 8  # of the program, the innermost, that tell one place from another
 BY_CHANCE = 3  # explained steps in a row after which those that follow are repeats, though each has its own bad samples
@@ -53,9 +51,8 @@ def _sign(ordinal, alarm):
     is_loss = sink["kind"] == "loss"
     value = alarm["loss"] if is_loss and isinstance(alarm["loss"], str) else None
     graph = _native.graph_of_bad_loss() if is_loss else 0
-    frames = itertools.islice(optimizer_members.user_frames(), FRAMES)
-    place = tuple((f.f_code.co_name, f.f_code.co_filename, f.f_lineno) for f in frames)
-    return ordinal, sink["kind"], "" if is_loss else sink["name"], alarm["harmless"], value, graph, place
+    name = "" if is_loss else sink["name"]
+    return ordinal, sink["kind"], name, alarm["harmless"], value, graph, _native.user_place(FRAMES)
 
 
 def _point_to(first, alarm, text):

@@ -18,7 +18,6 @@ from ..program import (
     batch_source,
     checkpoint_origin,
     frames_at_raise,
-    nonfinite_state,
     optimizer_members,
     sinks as sinks_of,
     step_start_state,
@@ -230,7 +229,7 @@ class Target:
             _native.consume_losses(optimizer)
             if step[2]:
                 session.holds.release()
-                _native.put_back(batch_source.iterates_data())
+                _native.put_back(batch_source.iterates_data)
                 self._arm_behind(step)
                 raise NonFiniteError(step[2])
             if (scaler := optimizer_members.scaler_of(optimizer)) is not None:
@@ -249,7 +248,7 @@ class Target:
             return None
         window = _native.window(optimizer)
         looks_back = self.order["first"] < self.order["step"] or self.order.get("damaged")
-        earlier = nonfinite_state.sinks(optimizer, session.allowed.tensors) if looks_back else []
+        earlier = sinks_of.bad_state(optimizer, session.allowed.tensors) if looks_back else []
         sinks = earlier or sinks_of.of_optimizer(optimizer)
         # A loss that the script has dropped is settled by what follows, as it was in the first run.
         if not sinks and not any(loss["bad"] for loss in window["losses"]) and self._is_looked_at(window["step"]):
@@ -355,7 +354,7 @@ class Target:
     def _look_a_last_time(self) -> None:
         """What was found bad as the program ended may have been written after the last step."""
         for optimizer in sinks_of.watched_optimizers():
-            if self._is_mine(optimizer) and (found := nonfinite_state.sinks(optimizer, self.session.allowed.tensors)):
+            if self._is_mine(optimizer) and (found := sinks_of.bad_state(optimizer, self.session.allowed.tensors)):
                 self.at_end = True
                 self.finish(optimizer, found)
 

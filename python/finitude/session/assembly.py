@@ -23,16 +23,14 @@ from ..alarms import (
 )
 from ..capsules import capsule
 from ..program import (
-    batch_source,
     grad_scaler,
     optimizer_threads,
-    reported_tensors,
     rng_generators,
     saved_tensors,
     sinks as sinks_of,
     step_start_state,
 )
-from ..report import incident, kept_step, new_alarms, patch
+from ..report import console, incident, kept_step, new_alarms, patch
 from ..report.document import Report
 from ..rerun import budgets, call_again, deferred_restart, first_step, rank_vote, rewind_manual, tape, traced, under_way
 from ..rerun.alarm_correlation import RecentAlarms
@@ -45,7 +43,6 @@ from . import (
     chosen_action,
     chosen_step,
     closures,
-    console,
     context,
     control,
     decision,
@@ -111,12 +108,12 @@ class Parts:
         patch.note_folder()
         self.scaling = grad_scaler.Scaling()
         self.allowed = allowed.Allowed()
-        self.known = reported_tensors.Known()
+        self.known = _native.Known()
         self.streams = rng_generators.Streams()
         self.makers = optimizer_threads.Makers()
         self.started_with: StartMagnitudes = {}
         self.saved = saved_tensors.SavedTensors(self.part, not config.redact)
-        self.draws = batch_source.Draws()
+        self.draws = skipped_steps.Draws()
         self.damage = new_alarms.Damage()
         self.alarms = new_alarms.NewAlarms(config, self.scaling, self.allowed.tensors, self.damage)
         self.context = context.Context(config, self.report, self.console, self.part, target, self.alarms, self.damage)

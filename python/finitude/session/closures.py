@@ -10,7 +10,7 @@ import torch
 from .. import _native
 from ..base.kinds import is_a
 from ..errors import NonFiniteError, Reached
-from ..program import nonfinite_state, optimizer_members, step_wrapper
+from ..program import optimizer_members, sinks as sinks_of, step_wrapper
 from . import native_callbacks
 
 TYPE_CHECKING = False
@@ -123,7 +123,7 @@ class _Searching:
     def __init__(self, units, optimizer, closure):
         self.units, self.optimizer, self.closure = units, optimizer, closure
         self.params = optimizer_members.parameters(optimizer)
-        self.results = [p for p in self.params if nonfinite_state.is_result(optimizer, p)]
+        self.results = [p for p in self.params if sinks_of.is_result(optimizer, p)]
         self.before = [p.detach().clone() for p in self.params]
         self.state = {p: {key: _copy(value) for key, value in s.items()} for p, s in optimizer.state.items()}
         self.first: Any = None

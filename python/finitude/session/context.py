@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..base.types import AnyTarget, Config
+    from ..report.console import Console
     from ..report.document import Report
     from ..report.new_alarms import Damage, NewAlarms
-    from .console import Console
 
 
 @dataclasses.dataclass(frozen=True)

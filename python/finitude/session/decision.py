@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 from .. import _native
 from ..alarms import nonfinite_weights
 from ..base import control
 from ..errors import NonFiniteError
-from ..program import batch_source, ranks, sinks as sinks_of, step_wrapper
-from ..report import growth, impossible_state, incident, one_line
+from ..program import batch_source, optimizer_members, ranks, sinks as sinks_of
+from ..report import console, impossible_state, incident
 from ..rerun import ladder, rank_births, rank_vote, traced
 from ..rerun.way import BadStep, Way, climb
 
@@ -18,9 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .._native import Known
     from ..base.types import Alarm, Config, Optimizer, Parts, Sink, Tensor, Verdict, Where
     from ..program.grad_scaler import Scaling
-    from ..program.reported_tensors import Known
     from ..report.new_alarms import Damage
 
 
@@ -133,8 +134,8 @@ class Decision:
             session.part(session.weights.applied_before, optimizer, alarm)
         if alarm["rerun"] != "not-run":
             session.part(session.unwritten.explain, optimizer, alarm)
-        session.part(growth.add_weights, session.started_with, optimizer, alarm)
-        session.part(growth.note_onset, alarm, optimizer, session.report.warnings)
+        session.part(self._add_weights, optimizer, alarm)
+        session.part(self._note_onset, optimizer, alarm)
         if session.saved.is_used:
             session.part(session.saved.note, alarm, session.report.run_directory)
         recorded = session.second_run.is_recorded and session.second_run.take_recorded() and session.capsules.wanted()
@@ -209,7 +210,7 @@ class Decision:
         if action == "skip" and (goes_back or undone or not written):
             self._count("went_back" if goes_back else "skipped", "lowered_rates" if lowers else "")
         session.part(session.console.print_alarm, alarm, brief=alarm is session.recent.follower)
-        for inner in step_wrapper.inside(optimizer) if action != "warn" and not written else ():
+        for inner in _native.watched_inside(optimizer) if action != "warn" and not written else ():
             _native.close_window(inner)
         if action in ("stop", "raise"):
             if session.second_run.vote is not None:
@@ -217,9 +218,9 @@ class Decision:
             session.part(session.recent.repeats.stopped)
             session.part(session.holds.release)
             if undone or not written:
-                session.part(lambda: _native.put_back(batch_source.iterates_data()))
+                session.part(_native.put_back, batch_source.iterates_data)
             known = session.console.as_known(alarm)
-            text = one_line.message(session.report, known, "; the step was undone" * undone)
+            text = console.message(session.report, known, "; the step was undone" * undone)
             if not written:
                 session.skipped.note(ordinal, alarm["step"], text)
             raise NonFiniteError(text, report=alarm)
@@ -233,6 +234,29 @@ class Decision:
             return session.part(session.skipped.continue_without, optimizer, alarm["step"], otherwise=True)
         session.part(session.holds.release)
         return None
+
+    def _add_weights(self, optimizer: Optimizer, alarm: Alarm) -> None:
+        """How far the weights have grown since the first step: that they are finite does not make them sound. Weights
+        that too large updates made are not called clean however far they got."""
+        by_rate = alarm["cause"]["class"] == "learning-rate"
+        start = self._session.started_with.get(id(optimizer)) or {}
+        params, names = optimizer_members.parameters(optimizer), optimizer_members.names(optimizer)
+        alarm["growth"], _, words = _native.weights_growth(params, names, start, by_rate)
+        if (words or by_rate) and alarm["weights"] == "clean":
+            is_applied = alarm["policy"] == "warn" and not alarm["harmless"]  # which damages them
+            alarm["text"] += f"; weights {'were' if is_applied else 'are'} finite" + (f" but {words}" if words else "")
+        elif words:
+            alarm["text"] += f"; weights are damaged, and {words}"
+
+    def _note_onset(self, optimizer: Optimizer | None, alarm: Alarm) -> None:
+        """Since which step the training was on its way to this one: loss or gradients that grew up to it, weights that
+        were warned of, or a learning rate that had jumped (src/incident/onset.h)."""
+        alarm["onset"] = None
+        if optimizer is None:
+            return
+        steps = _native.ring_steps(_native.window(optimizer)["ordinal"])
+        growths = json.dumps(_native.plain([w for w in self._session.report.warnings if w["what"] == "growth"]))
+        alarm["onset"] = json.loads(_native.onset(steps, growths, type(optimizer).__name__, alarm["cause"]["class"]))
 
     def _count(self, *what: str) -> None:
         done = self._session.report.done
@@ -287,7 +311,7 @@ def _buffers(optimizer, alarm, goes_back):
         return
     found = [(name, tensor, s) for _, name, tensor in bad if (s := _native.statistics(tensor)) is not None]
     if goes_back:
-        _native.put_back(batch_source.iterates_data())
+        _native.put_back(batch_source.iterates_data)
     alarm["buffers"] = [
         {
             "name": name,

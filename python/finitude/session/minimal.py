@@ -11,7 +11,6 @@ import os
 import torch
 
 from .. import _native
-from ..base import secrets
 from ..base.plain_json import safe
 from ..base.say import say
 from ..effects import output_suppression
@@ -251,7 +250,7 @@ def write_report(report: Report, config: Config) -> list[str]:
         "schema": 1,
         "outcome": "alarm" if report.alarms else "clean",
         "reason": "",
-        "command": [] if config.redact else secrets.masked_words(report.command),
+        "command": [] if config.redact else report.command,
         "script": report.script or "",
         "watched": _watched(),
         "alarms": report.alarms,

@@ -12,7 +12,7 @@ from ..base.say import say
 from ..effects import fork_dry_run
 from ..errors import NonFiniteError
 from ..program import grad_scaler
-from ..report import incident, kept_step, one_line, unwatched
+from ..report import console, incident, kept_step, unwatched
 from ..report.document import without_inner
 from ..rerun import ladder
 from ..rerun.way import BadStep, climb
@@ -119,7 +119,7 @@ class Ending:
         alarm["action"] = "stopped"
         self._add_and_print(alarm)
         session.ballot.note_reported(pending["vote"])
-        return NonFiniteError(one_line.message(session.report, alarm), report=alarm)
+        return NonFiniteError(console.message(session.report, alarm), report=alarm)
 
     def begin_alarm(self, alarm: Alarm) -> None:
         """What explains the alarm begins: should the program end meanwhile, it is reported as it is."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from .. import _native
 from ..alarms import initial_state
 from ..effects import notebook_cells
-from ..program import nonfinite_state, optimizer_members, ranks, step_wrapper
+from ..program import optimizer_members, ranks, sinks as sinks_of, step_wrapper
 from ..report import growth, kept_step
 from . import agreement
 from .assembly import Parts
@@ -77,7 +77,7 @@ class Session(Parts):
         if not _native.is_registered(optimizer):
             self._register(optimizer)
         self.started_with[id(optimizer)] = optimizer_members.magnitudes(optimizer)
-        nonfinite_state.note_unused(optimizer)
+        sinks_of.note_unused(optimizer)
         _native.note_modules(optimizer, optimizer_members.roots(optimizer))
         bad = initial_state.bad(optimizer, self.allowed.tensors)
         self.streams.look(optimizer)

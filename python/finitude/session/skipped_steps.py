@@ -13,17 +13,16 @@ import torch
 
 from .. import _native
 from ..base.kinds import is_a
-from ..program import optimizer_members, sinks as sinks_of, step_wrapper
+from ..program import batch_source, optimizer_members, sinks as sinks_of, step_wrapper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import Any
 
+    from .._native import Known
     from ..base.types import Optimizer
-    from ..program.batch_source import Draws
     from ..program.grad_scaler import Scaling
-    from ..program.reported_tensors import Known
 
 
 def _moving(optimizers):
@@ -174,6 +173,31 @@ class Holds:
             return
         self.held, self._is_once = kept, True
         _native.wake_on_backward()
+
+
+class Draws:
+    """Random numbers of skipped steps: the state after one is that of a loop that said `continue` right after
+    it fetched the batch, so the next step draws the same ones. If they are what makes it bad (the last noise level of a
+    diffusion), so is that step, and each after it: from the third in a row on, what a step drew stays drawn."""
+
+    KEPT_FROM = 3  # two of a data set's bad batches in a row are nothing rare
+
+    def __init__(self):
+        self._generators = None  # as the bad window that is judged had drawn from them
+        self._last = {}  # by the number of the optimizer: its last skipped step, so many in a row
+
+    def note(self) -> None:
+        self._generators = _native.take_generators()
+
+    def left_out(self, optimizer: Optimizer, step: int) -> None:
+        """Puts buffers and generators to where the batch was fetched, or buffers alone."""
+        _native.put_back(batch_source.iterates_data)
+        ordinal = _native.window(optimizer)["ordinal"]
+        before, row = self._last.get(ordinal, (None, 0))
+        row = row + 1 if before == step - 1 else 1
+        if row >= self.KEPT_FROM and self._generators is not None:
+            self._generators.restore()
+        self._last[ordinal] = step, row
 
 
 class SkippedSteps:

@@ -6,8 +6,7 @@ import math
 
 from .. import _native
 from ..alarms import script_handled
-from ..base.plain_json import number
-from ..program import batch_source, nonfinite_state, optimizer_members, sharding, sinks as sinks_of
+from ..program import batch_source, optimizer_members, sharding, sinks as sinks_of
 from ..program.tensor_stats import count_text
 from ..report import clipped_away, growth, incident
 from ..rerun import rewind
@@ -39,7 +38,7 @@ class Windows:
         if session.second_run.pending is not None:
             passed = rewind.passes(session.second_run.pending, optimizer)
             if passed == "left out":
-                _native.put_back(batch_source.iterates_data())
+                _native.put_back(batch_source.iterates_data)
             return (
                 {"applied": None, "left out": True}[passed] if passed else session.decision.second_run_ended(optimizer)
             )
@@ -55,7 +54,7 @@ class Windows:
         if norms := session.part(_native.take_norm_drops, optimizer):
             session.part(session.dropping.note, window["step"], script_handled.NORM, norms)
         if (verdict["kind"] == "alarm" or window["written_bad"]) and window["ordinal"] not in session.damage:
-            if found := nonfinite_state.sinks(optimizer, session.allowed.tensors):
+            if found := sinks_of.bad_state(optimizer, session.allowed.tensors):
                 return session.weights.found_late(optimizer, window, found)
         if verdict["norm_overflow"]:
             clipped_away.advise_row(session.report, optimizer, window["step"], window)
@@ -96,7 +95,7 @@ class Windows:
         # Inside backward the gradients to come are not known yet.
         alarm["harmless"] = verdict["harmless"] and not inside and window["ordinal"] not in session.damage
         alarm["micro_batch"] = verdict["micro_batch"]
-        alarm["loss"] = number(float(window["losses"][-1]["value"])) if window["losses"] else None
+        alarm["loss"] = _native.plain(float(window["losses"][-1]["value"])) if window["losses"] else None
         alarm["gradients"] = {
             "bad": [
                 {"name": n, "nan": s["nan"], "inf": s["inf"], "numel": s["numel"]}

@@ -8,12 +8,13 @@ import os
 
 from ..base import plain_file
 from ..report import named_samples
-from ..report.events import MAX_BYTES, NAME
+from ..report.run_folder import EVENTS as NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+MAX_BYTES = 64 << 20  # as src/record/event_file_posix.h writes at most
 MOST = 5000  # events that are kept, the newest
 MOST_LINE = 4 << 20
 MOST_TEXT = 600

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..base import plain_json
-from ..report import events, merge, run_folder
+from ..report import merge, run_folder
 from . import reader
 
 TYPE_CHECKING = False
@@ -16,7 +16,7 @@ MOST_RUNS = 50
 MOST_ENTRIES = 10_000  # of a directory
 MOST_PROCESSES = 1024
 MOST_REPORT = 64 << 20  # bytes
-_MARKS = (run_folder.STARTED, "report.json", reader.NAME, events.NAME)
+_MARKS = (run_folder.STARTED, "report.json", reader.NAME, run_folder.EVENTS)
 
 
 def is_run(path: str) -> bool:
@@ -47,7 +47,9 @@ def found(path: str) -> list[str]:
 def processes(run: str) -> list[str]:
     """The folders of a run with a store or events, that of the run itself first."""
     folders = [run, *merge.member_folders(run)[:MOST_PROCESSES]]
-    return [f for f in folders if any(os.path.isfile(os.path.join(f, name)) for name in (reader.NAME, events.NAME))]
+    return [
+        f for f in folders if any(os.path.isfile(os.path.join(f, name)) for name in (reader.NAME, run_folder.EVENTS))
+    ]
 
 
 class State:

@@ -1,25 +1,30 @@
-"""What is printed of an alarm while the program runs: the whole report, one line, or nothing."""
+"""What a person hears of an alarm while the program runs: the whole report, one line, or nothing. And what the
+exception says that ends the program: what the step is, where the value was born, why, and where the report is."""
 
 from __future__ import annotations
 
+import os
+
+from .. import _native
 from ..base import secrets
-from ..base.plain_json import safe
-from ..base.say import say
+from ..base.say import printable, say
 from ..program import ranks
-from ..report import one_line
-from ..rerun.alarm_correlation import DIVERGES
+from .growth import DIVERGES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..base.types import Alarm, Cause, Document
-    from ..report.document import Report
+    from ..base.types import Alarm, Birth, Cause, Document
+    from .document import Report
 
 MOST_LINES = 10  # about alarms of one kind
 FURTHER = "; further ones are only counted"
 SOON = 10  # steps: what follows within them is the same divergence
+MOST_LISTED = 4  # rows or samples in one line
+LONGEST_CLAUSE = 160  # characters
+TO_COME = "being explained: all ranks are run again together once they have ended"  # a cause that is not known yet
 
 
 class Console:
@@ -49,7 +54,7 @@ class Console:
         and without the advice to use another level."""
         if alarm is not self.later:
             return alarm
-        cause: Cause = {"class": "unknown", "confidence": "possible", "text": one_line.TO_COME, "experiments": []}
+        cause: Cause = {"class": "unknown", "confidence": "possible", "text": TO_COME, "experiments": []}
         known: Any = {**alarm, "cause": cause, "fix": None}
         known.pop("level", None)
         return known
@@ -86,11 +91,9 @@ class Console:
             first = min(self._births.get(one, alarm["step"]) for one in places)
             self._births.update((one, first) for one in places if one not in self._births)
             if first != alarm["step"]:
-                return _line(alarm, f"; born as in step {first}: {one_line.born(birth)}"), None
+                return _line(alarm, f"; born as in step {first}: {born(birth)}"), None
         if (first := self._same_divergence(alarm)) is not None:
-            where = (
-                f"; the divergence of step {first['step']} of {first['optimizer']}: {one_line.born(alarm['births'][0])}"
-            )
+            where = f"; the divergence of step {first['step']} of {first['optimizer']}: {born(alarm['births'][0])}"
             return _line(alarm, where), None
         if (
             ranks.several()
@@ -99,7 +102,7 @@ class Console:
         ):
             return _line(alarm), None  # averaged gradients are bad everywhere; the rank whose own loss is bad says more
         document = self.report.document()
-        document["alarms"] = safe(secrets.hidden([self.as_known(alarm)]))
+        document["alarms"] = _native.plain([self.as_known(alarm)], secrets.shown)
         document["advisories"] = []
         document.pop("trace", None)
         return self.report.text(document), document
@@ -125,3 +128,76 @@ def _say(text):
     if size > 1:
         text = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
     say(text)
+
+
+def born(birth: Birth) -> str:
+    """The operation, its line, and which rows or samples it was."""
+    words = birth["op"] or birth.get("name") or birth["phase"]
+    if birth["file"]:
+        words += f" at {os.path.basename(birth['file'])}:{birth['line']}"
+    for what, many in (("row", birth.get("rows")), ("sample", birth.get("samples"))):
+        if many:
+            listed = ", ".join(map(str, many[:MOST_LISTED])) + (
+                f" and {len(many) - MOST_LISTED} more" if len(many) > MOST_LISTED else ""
+            )
+            words += f", {what}{'s' if len(many) > 1 else ''} {listed}"
+    return words
+
+
+def _others(births):
+    """A further birth of the forward pass, which mending the first does not mend; of the first of them the place."""
+    first = births[0]
+    place = ("file", "line", "expression")
+    others = [
+        b for b in births[1:] if b["phase"] == "forward" and [b.get(k) for k in place] != [first.get(k) for k in place]
+    ]
+    if not others or first["phase"] != "forward":
+        return ""
+    expression = others[0].get("expression")
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f", and in {born(others[0])}" + (f" ({expression})" if expression else "") + more
+
+
+def _clause(text):
+    """The first clause of a text: up to a semicolon or full stop that no parenthesis encloses."""
+    depth, end = 0, len(text)
+    for at, (one, following) in enumerate(zip(text, text[1:])):
+        depth += (one in "([{") - (one in ")]}" and depth > 0)
+        if one in ";." and following == " " and not depth:
+            end = at
+            break
+    text = text[:end].rstrip(".")
+    if len(text) <= LONGEST_CLAUSE:
+        return text
+    head = text[: LONGEST_CLAUSE - 3]  # not within a name, a place or a number
+    ends = (head.rfind(", "), head.rfind(" "), len(head))
+    return head[: next(end for end in ends if end > LONGEST_CLAUSE // 2)] + " ..."
+
+
+def _same_finding(report, alarm):
+    """The alarm of which this one is a repeat, or itself."""
+    alike = (
+        a
+        for a in report.alarms
+        if a["step"] == alarm.get("repeat_of") and a["optimizer"] == alarm["optimizer"] and "repeat_of" not in a
+    )
+    return next(alike, alarm)
+
+
+def message(report: Report, alarm: Alarm, more: str = "") -> str:
+    """What the exception says that ends the program, which is the last line of most logs: one line, whatever rules,
+    exceptions and paths of the program bring into it."""
+    first = _same_finding(report, alarm)
+    words = f"step {alarm['step']}: {alarm['text']}{more}"
+    of = f"not run again; of step {first['step']}: " if first["step"] != alarm["step"] else ""
+    if first["births"]:
+        words += f"; {of}born in {born(first['births'][0])}{_others(first['births'])}"
+    cause = first["cause"] or {}
+    if cause.get("class", "unknown") != "unknown":
+        words += f"; cause: {_clause(cause['text'])} ({cause['class']})"
+    elif cause.get("text") == TO_COME:
+        words += f"; cause: {TO_COME}"
+    path = report.path()
+    words += f". Report: {path}" if path else ""
+    # A line break of any kind becomes a blank, and no other control character reaches a terminal.
+    return printable(" ".join(words.splitlines()))
