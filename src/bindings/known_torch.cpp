@@ -72,8 +72,14 @@ void for_each_tensor(const py::handle value, Visit visit) {
 py::dict names_of(PyFrameObject* frame) {
   const auto code = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
   PyObject* const object = reinterpret_cast<PyObject*>(frame);
-  const bool is_function = (reinterpret_cast<PyCodeObject*>(code.ptr())->co_flags & CO_OPTIMIZED) != 0;
-  PyObject* const names = is_function ? function_names(object) : PyDict_Copy(py::handle(object).attr("f_locals").ptr());
+  PyObject* names = nullptr;
+  if ((reinterpret_cast<PyCodeObject*>(code.ptr())->co_flags & CO_OPTIMIZED) != 0) {
+    names = function_names(object);
+  } else {
+    const py::object locals = py::handle(object).attr("f_locals");
+    if (!PyDict_Check(locals.ptr())) return py::dict(locals);  // what exec was given, or a metaclass has prepared
+    names = PyDict_Copy(locals.ptr());
+  }
   if (names == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::dict>(names);
 }
