@@ -46,17 +46,23 @@ void define_signal(py::module_& m) {
     for (const auto& [step, loss, gradient, rate] : steps) all.push_back({step, loss, gradient, rate});
     return all;
   };
-  m.def("onsets", [applied](const std::vector<Applied>& steps, const std::string& cause) {
-    const auto onsets = incident::onsets_of(applied(steps));
-    return incident::is_of_scale(cause, onsets) ? "[]" : onsets.dump();
-  });
-  m.def("onset", [applied](const std::vector<Applied>& steps, const std::string& warnings, const std::string& optimizer,
-                           const std::string& cause) {
-    const auto all = applied(steps);
-    return incident::is_of_scale(cause, incident::onsets_of(all))
-               ? "null"
-               : incident::onset_of(all, nlohmann::json::parse(warnings), optimizer).dump();
-  });
+  m.def(
+      "onsets",
+      [applied](const std::vector<Applied>& steps, const std::string& cause) {
+        const auto onsets = incident::onsets_of(applied(steps));
+        return incident::is_of_scale(cause, onsets) ? "[]" : onsets.dump();
+      },
+      py::arg("steps"), py::arg("cause") = "");
+  m.def(
+      "onset",
+      [applied](const std::vector<Applied>& steps, const std::string& warnings, const std::string& optimizer,
+                const std::string& cause) {
+        const auto all = applied(steps);
+        return incident::is_of_scale(cause, incident::onsets_of(all))
+                   ? "null"
+                   : incident::onset_of(all, nlohmann::json::parse(warnings), optimizer).dump();
+      },
+      py::arg("steps"), py::arg("warnings"), py::arg("optimizer"), py::arg("cause") = "");
   // A JSON array of the entries of a report for these warnings of one optimizer, of which `option` (--warnings) names
   // the kind. names: of its parameters, in order.
   m.def("warning_entries", [](const std::string& warnings, const std::string& option,

@@ -9,7 +9,6 @@ import torch
 
 from finitude import _native
 from finitude.program import optimizer_members
-from finitude.report import growth
 from helpers import run
 
 
@@ -96,15 +95,15 @@ def test_a_rate_that_rose(tmp_path):
 def test_weights_with_nothing_finite_have_no_growth():
     model = torch.nn.Linear(3, 2)
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
-    started_with = {id(opt): optimizer_members.magnitudes(opt)}
+    of = optimizer_members.parameters(opt), ["weight", "bias"], optimizer_members.magnitudes(opt)
     with torch.no_grad():
         model.weight.fill_(float("nan"))
         model.bias.mul_(3)
-        assert growth._grown(started_with, opt) == (pytest.approx(3), "")
+        assert _native.weights_growth(*of) == (pytest.approx(3), "", "")
         model.bias.zero_()
-        assert growth._grown(started_with, opt) == (0, "")
+        assert _native.weights_growth(*of) == (0, "", "")
         model.bias.fill_(float("inf"))
-        assert growth._grown(started_with, opt) == (None, "")
+        assert _native.weights_growth(*of) == (None, "", "")
 
 
 GROWN_300_FOLD = """

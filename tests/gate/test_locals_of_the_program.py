@@ -1,8 +1,12 @@
 """A dict that locals() gave the program is the program's: watched or not, what it says stays as it is."""
 
+import collections
+
 import pytest
+import torch
 
 import helpers
+from finitude._native import Known
 from helpers import run
 
 pytestmark = pytest.mark.fast
@@ -49,3 +53,20 @@ def test_it_says_what_it_says_unwatched(tmp_path, bad):
     assert bool(got.alarms) == (bad != "0")
     if got.alarms:
         assert got.alarms[0]["births"][0]["op"] == "aten::log", got.text()
+
+
+def test_bad_values_of_frames_are_known_until_written():
+    """Also of a frame whose names lie in a mapping that is no dict."""
+
+    known, names = Known(), collections.UserDict(known=None, torch=torch)
+    names["known"] = known
+    text = "part = torch.full((2,), float('nan')); loss = part.clone().requires_grad_() * 1; known.note_frames()"
+    exec(text, {}, names)
+    assert [name for name, _ in known.carried] == ["loss"]
+    assert names["loss"] in known and names["part"] not in known
+    assert [t is names["part"] for t in known.still_held()] == [True]
+    names["part"].zero_()
+    assert not known.still_held()
+    with torch.no_grad():
+        names["loss"].zero_()
+    assert names["loss"] not in known

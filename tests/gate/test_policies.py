@@ -1,12 +1,9 @@
 """What is done about a bad step: stop, skip, warn, raise, and their limits."""
 
-import collections
 import json
 
 import pytest
-import torch
 
-from finitude._native import Known
 from helpers import TRAINING, run
 
 LOOP = (
@@ -230,6 +227,7 @@ def test_program_ending_in_error_is_not_restarted_later(tmp_path):
 
 
 def test_only_same_sink_and_optimizer_counts_as_similar():
+    from finitude._native import Known
     from finitude.report.incident import NOT_RUN
     from finitude.report.new_alarms import Damage
     from finitude.rerun.alarm_correlation import RecentAlarms
@@ -253,23 +251,6 @@ def test_only_same_sink_and_optimizer_counts_as_similar():
     other = {**alarm(6, "weight"), "cause": {"class": "unknown", "text": "what wrote weight was not seen"}}
     recent.point_back(0, other)
     assert other["cause"]["text"] == "what wrote weight was not seen"
-
-
-def test_bad_values_of_frames_are_known_until_written():
-    """Also of a frame whose names lie in a mapping that is no dict."""
-
-    known, names = Known(), collections.UserDict(known=None, torch=torch)
-    names["known"] = known
-    text = "part = torch.full((2,), float('nan')); loss = part.clone().requires_grad_() * 1; known.note_frames()"
-    exec(text, {}, names)
-    assert [name for name, _ in known.carried] == ["loss"]
-    assert names["loss"] in known and names["part"] not in known
-    assert [t is names["part"] for t in known.still_held()] == [True]
-    names["part"].zero_()
-    assert not known.still_held()
-    with torch.no_grad():
-        names["loss"].zero_()
-    assert names["loss"] not in known
 
 
 CATCH = (
