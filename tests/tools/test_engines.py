@@ -49,11 +49,11 @@ def test_what_is_built_needs_torch_and_system(program):
 
 
 def test_what_is_shipped_is_small():
-    """8.8, 6.0 and 6.2 MB, did the linker keep what nothing calls."""
+    """8.8, 6.0 and 6.2 MB, did the linker keep what nothing calls; the engine 7.9, were all of it compiled for speed."""
     for program, most in (
-        (ENGINE, 8.4),
-        (ENGINE.with_name("finitude-replay"), 3),
-        (programs.path_of(programs.OFFLINE), 5),
+        (ENGINE, 7.2),
+        (ENGINE.with_name("finitude-replay"), 2),
+        (programs.path_of(programs.OFFLINE), 4),
     ):
         assert pathlib.Path(program).stat().st_size < most * 1e6
 
