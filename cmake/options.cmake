@@ -24,10 +24,10 @@ if(FINITUDE_SANITIZE MATCHES "address")
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/sense/kernels.cpp PROPERTIES COMPILE_OPTIONS "${by_calls}")
   unset(by_calls)
 endif()
-# Tests, whose code is long and runs once, are compiled without optimization, and UBSan does not look at them. The libraries that they
-# test are linked first: of inline functions that both hold, those of the libraries run.
+# Tests, whose code is long and runs once, are compiled without optimization. The libraries that they test are linked first: of inline
+# functions that both hold, those of the libraries run, as they ship.
 function(finitude_plain_tests target)
-  target_compile_options(${target} PRIVATE -O0 -fno-sanitize=undefined)
+  target_compile_options(${target} PRIVATE -O0)
   foreach(library ${ARGN})
     target_link_options(${target} PRIVATE "SHELL:-Wl,--whole-archive $<TARGET_FILE:${library}> -Wl,--no-whole-archive")
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS $<TARGET_FILE:${library}>)

@@ -131,15 +131,12 @@ void define_core(py::module_& m) {
       .def("in_a_row", &decide::ScalerSkips::in_a_row);
   m.def("read_ring", &read_ring);
   // append(line, folder): folder() makes the folder of the run and returns it, or None. Why the line could not be
-  // written, once, or "".
+  // written, once, or "". The GIL is held: any thread of the program may add an event.
   py::class_<record::EventFile>(m, "EventFile")
       .def(py::init<>())
       .def("append",
            [](record::EventFile& self, const py::bytes& line, const py::object& folder) {
-             const std::string_view text = line;
-             const py::gil_scoped_release others;
-             return self.append(text, [&] {
-               const py::gil_scoped_acquire held;
+             return self.append(std::string_view(line), [&] {
                const py::object path = folder();
                if (path.is_none()) return std::string();
                return py::module_::import("os").attr("fsencode")(path).cast<std::string>();

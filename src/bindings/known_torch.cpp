@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/values_python.h"
+#include "observe/known_values_torch.h"
 #include "pyhost/is_tensor_torch.h"
 #include "pyhost/user_stack.h"
 
@@ -22,32 +23,8 @@ constexpr std::size_t kMostLookedAt = 64u << 20;  // bytes of a tensor without a
 constexpr std::size_t kMostCarried = 4u << 20;    // bytes of values that a bad step computed, held until the next one
 constexpr std::size_t kMostParts = 64;            // of a tuple, list or dict
 
-std::uint32_t version_of(c10::TensorImpl& tensor) {
-  return tensor.is_inference() ? 0 : tensor.version_counter().current_version();
-}
-
-bool has_graph(const at::Tensor& tensor) {
-  try {
-    return tensor.grad_fn() != nullptr;
-  } catch (const c10::Error&) {  // of a view whose base was written no node can be made: it had one
-    return true;
-  }
-}
-
-// A tensor as it was. One that has been written since, or has the address of such a one, is another matter.
-struct AsItWas {
-  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
-  std::uint32_t version;
-
-  explicit AsItWas(const at::Tensor& t) : tensor(t.getIntrusivePtr()), version(version_of(*t.unsafeGetTensorImpl())) {}
-  at::Tensor now() const {
-    c10::intrusive_ptr<c10::TensorImpl> held = tensor.lock();
-    return held && version_of(*held) == version ? at::Tensor(std::move(held)) : at::Tensor();
-  }
-};
-
 bool is_small_data(PyObject* object, const at::Tensor& tensor) {
-  return Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(THPVariableClass) && !has_graph(tensor) &&
+  return Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(THPVariableClass) && !observe::has_graph(tensor) &&
          tensor.layout() == at::kStrided && tensor.nbytes() <= kMostLookedAt;
 }
 
@@ -87,23 +64,23 @@ py::dict names_of(PyFrameObject* frame) {
 class Known {
  public:
   void note(const py::iterable& tensors) {
-    for (const py::handle tensor : tensors) note_one(tensor.cast<at::Tensor>());
+    for (const py::handle tensor : tensors) kept_.note(tensor.cast<at::Tensor>());
   }
 
   // Values with a graph in the frames that lead here, such as the loss that was given to backward.
   void note_frames() {
     carried = py::list();
-    held_.clear();
+    held_.forget();
     std::size_t size = 0;
     auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
     while (frame) {
       auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
       for (const auto item : names_of(raw)) {
         for_each_tensor(item.second, [&](PyObject* object, const at::Tensor& tensor) {
-          const bool in_graph = has_graph(tensor);
+          const bool in_graph = observe::has_graph(tensor);
           if ((!in_graph && !is_small_data(object, tensor)) || is_finite(tensor)) return;
-          if (!in_graph) return held_.push_back(AsItWas(tensor));
-          note_one(tensor);
+          if (!in_graph) return held_.note(tensor);
+          kept_.note(tensor);
           size += tensor.layout() == at::kStrided ? tensor.storage().nbytes() : kMostCarried;
           if (size <= kMostCarried) carried.append(py::make_tuple(item.first, tensor.detach()));
         });
@@ -120,17 +97,9 @@ class Known {
   }
 
   // Of what was bad in names then, without a graph: what nobody has written since.
-  std::vector<at::Tensor> still_held() const {
-    std::vector<at::Tensor> found;
-    for (const AsItWas& one : held_) {
-      if (at::Tensor tensor = one.now(); tensor.defined()) found.push_back(std::move(tensor));
-    }
-    return found;
-  }
+  std::vector<at::Tensor> still_held() const { return held_.unwritten(); }
 
-  bool contains(const at::Tensor& tensor) const {
-    return std::ranges::any_of(kept_, [&](const AsItWas& one) { return one.now().is_same(tensor); });
-  }
+  bool contains(const at::Tensor& tensor) const { return kept_.contains(tensor); }
 
   void leave(py::object ordinal, std::uint64_t step, py::list left) {
     left_at_ = py::make_tuple(std::move(ordinal), step);
@@ -144,13 +113,8 @@ class Known {
   py::list carried;  // (name, tensor) of what a bad step computed, for the next to read
 
  private:
-  void note_one(const at::Tensor& tensor) {
-    std::erase_if(kept_, [](const AsItWas& one) { return !one.now().defined(); });
-    if (!contains(tensor)) kept_.push_back(AsItWas(tensor));
-  }
-
-  std::vector<AsItWas> kept_;
-  std::vector<AsItWas> held_;  // what was bad and has no graph, such as a batch
+  observe::KnownValues kept_;
+  observe::KnownValues held_;  // what was bad and has no graph, such as a batch
   py::object left_at_ = py::none();
   py::list left_;
 };
@@ -158,7 +122,7 @@ class Known {
 }  // namespace
 
 void define_known(py::module_& m) {
-  m.def("has_graph", &has_graph);
+  m.def("has_graph", &observe::has_graph);
   py::class_<Known>(m, "Known")
       .def(py::init())
       .def("note", &Known::note, py::arg("tensors"))

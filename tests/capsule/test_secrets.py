@@ -1,10 +1,14 @@
 """What looks like a secret is in no file that a run leaves: passwords and tokens of a command line, of lines of the
 program."""
 
+import hypothesis
 import pytest
+import torch  # noqa: F401  its libraries
+from hypothesis import strategies
 
 import helpers
-from finitude.base import secrets
+from finitude import _native
+from finitude.base import plain_json, secrets
 
 HIDDEN = [
     "--api-key",
@@ -213,3 +217,28 @@ def test_nothing_that_a_run_leaves_holds_one(tmp_path):
             data = path.read_bytes()
             left = [value for value in (*VALUES[:2], *VALUES[3:], "s3cr3t-of-the-line") if value.encode() in data]
             assert not left, (path, left)
+
+
+TEXTS = strategies.text(strategies.characters(codec=None)) | strategies.just("token = 's3cr3t-of-the-line'\nx = 1")
+LEAVES = TEXTS | strategies.floats() | strategies.integers() | strategies.booleans() | strategies.none()
+KEYS = TEXTS | strategies.sampled_from(["source", "diff"]) | strategies.integers()
+
+
+@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.given(
+    strategies.recursive(
+        LEAVES,
+        lambda inner: strategies.lists(inner) | strategies.tuples(inner) | strategies.dictionaries(KEYS, inner),
+        max_leaves=20,
+    )
+)
+def test_the_engine_masks_as_processes_without_one(document):
+    """Of a report the engine makes a plain document, elsewhere Python does."""
+    assert _native.plain(document, secrets.shown) == plain_json.safe(secrets.hidden(document))
+    assert _native.plain(document) == plain_json.safe(document)
+
+
+def test_surrogates_are_shown_by_either():
+    for text in ("a\udc80b", "\ud800", "\udc80\ud800\udfff", "plain"):
+        assert _native.plain({text: text}) == plain_json.safe({text: text})
+        _native.plain(text).encode()
