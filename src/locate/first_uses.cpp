@@ -11,6 +11,15 @@ using record::Op;
 using record::OpId;
 using record::TensorUse;
 
+namespace {
+
+bool any_in_product(const Op& op, const std::vector<FirstUse>& found) {
+  return std::ranges::any_of(
+      op.outputs, [&](const TensorUse& out) { return out.storage < found.size() && found[out.storage].in_product; });
+}
+
+}  // namespace
+
 std::vector<FirstUse> first_uses(const record::Trace& trace, const Timeline& timeline,
                                  const std::vector<bool>& has_children) {
   std::vector<FirstUse> found(trace.storages.size());
@@ -35,17 +44,22 @@ std::vector<FirstUse> first_uses(const record::Trace& trace, const Timeline& tim
       first = std::min(first, timeline.end[id]);
     }
   }
-  // Second: it needs the first write of each storage.
-  for (OpId id = 0; id < trace.ops.size(); ++id) {
+  // Second: it needs the first write of each storage. Backwards, so that a copy is known to be in a product before its
+  // source is read.
+  for (OpId id = static_cast<OpId>(trace.ops.size()); id-- > 0;) {
     const Op& op = trace.ops[id];
+    const bool in_product = is_product(op) || (is_move(op) && !is_select(op) && any_in_product(op, found));
     for (const TensorUse& use : op.inputs) {
       if (!lies_in_storage(use, trace)) continue;
       FirstUse& s = found[use.storage];
       s.seen_forward |= op.phase != record::Phase::kBackward;
       const Kinds kinds = kinds_of(use.health);
-      if (kinds == 0 || timeline.start[id] > s.first_write || is_overwritten(op, use)) continue;
+      if (kinds == 0 || is_overwritten(op, use)) continue;
+      s.in_product |= in_product;
+      if (timeline.start[id] > s.first_write) continue;
       s.before_kinds |= kinds;
-      if (s.before == nullptr || use.health.numel > s.before->health.numel) s.before = &use;
+      if (s.before == nullptr || use.health.numel >= s.before->health.numel)
+        s.before = &use;  // the first of the largest
     }
   }
   return found;

@@ -19,6 +19,7 @@ struct FirstUse {
   std::uint32_t first_seen = record::kNone;
   std::uint32_t made_empty = record::kNone;  // it was handed out without any bytes yet, to be resized by a kernel
   bool seen_forward = false;
+  bool in_product = false;  // bad values in it, or in a copy of it, are multiplied and added up
 };
 
 // By storage. `has_children`, by op: do others run inside of it?

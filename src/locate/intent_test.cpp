@@ -1,6 +1,8 @@
 // Intended infinities and absorbed births: what must stay silent, and the twins that must not be excused.
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "locate/slice.h"
 #include "locate/testing.h"
 
@@ -142,6 +144,28 @@ TEST(Intent, MasksFromOutsideAndDataFromOutside) {
     const Located found = locate(b.trace);
     ASSERT_EQ(found.births.size(), 1u);
     EXPECT_EQ(found.births[0].op, c.intended ? mul : kNone);
+  }
+}
+
+TEST(Intent, WhatIsMultipliedAndAddedUpIsNoMask) {
+  const Values one_and_inf{.pos_inf = 1, .min = 1, .max = 1};
+  for (const auto* product : {"aten::addmm", "aten::convolution", "aten::_native_batch_norm_legit_no_training"}) {
+    for (const auto* copy : {"aten::view", "aten::clone", "aten::stack"}) {
+      TraceBuilder b;
+      const Tensor x = b.storage(Origin::kBatch), y = b.storage(), z = b.storage();
+      const bool view = std::string_view(copy) == "aten::view";
+      if (view) {
+        b.op(copy).in(x, one_and_inf).out(x, one_and_inf).view();
+      } else {
+        b.op(copy).in(x, one_and_inf).out(y, one_and_inf);
+      }
+      b.op(product).in(view ? x : y, one_and_inf).out(z, kNanValue);
+      b.sink("loss", z, kNanValue);
+      const Located found = locate(b.trace);
+      ASSERT_EQ(found.births.size(), 1u);
+      EXPECT_EQ(found.births[0].op, kNone);
+      EXPECT_EQ(found.births[0].storage, x.storage);
+    }
   }
 }
 

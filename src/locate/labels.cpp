@@ -83,7 +83,7 @@ LayerId Sweep::origin_layer(const TensorUse& use, OpId reader) {
   event.use = &seen;
   event.kinds = kAllKinds;
   const bool meant = std::ranges::find(meant_.storages, use.storage) != meant_.storages.end();
-  if (origin == Origin::kConstant || meant || is_mask_like(seen.health, origin)) {
+  if (origin == Origin::kConstant || meant || (!s.in_product && is_mask_like(seen.health, origin))) {
     event.label = kIntended;
   } else {
     const bool gradient =

@@ -118,43 +118,21 @@ bool overwrites_data(const record::Trace& trace, OpId writer, OpId reader) {
   const TensorUse& part = op.outputs.front();
   if (part.health.finite() != 0) return !is_mask_like(part.health, record::Origin::kUnknown);  // some elements of it
   if (!op.name.ends_with('_')) return false;
+  const TensorUse* seen = nullptr;  // as the first that reads more of it
+  bool in_product = false;
   for (OpId id = writer + 1; id <= reader && id < trace.ops.size(); ++id)
-    for (const TensorUse& use : trace.ops[id].inputs)
-      if (use.storage == part.storage && use.health.numel > part.health.numel && use.health.finite() != 0)
-        return !is_mask_like(use.health, record::Origin::kUnknown);
-  return false;
+    for (const TensorUse& use : trace.ops[id].inputs) {
+      if (use.storage != part.storage || use.health.numel <= part.health.numel || use.health.finite() == 0) continue;
+      if (seen == nullptr) seen = &use;
+      in_product |= is_product(trace.ops[id]);
+    }
+  return seen != nullptr && (in_product || !is_mask_like(seen->health, record::Origin::kUnknown));
 }
 
 bool spreads(const Op& op) {
-  constexpr std::array kSpread = {"sum",
-                                  "mean",
-                                  "prod",
-                                  "linalg_vector_norm",
-                                  "mse_loss",
-                                  "smooth_l1_loss",
-                                  "huber_loss",
-                                  "mm",
-                                  "addmm",
-                                  "bmm",
-                                  "baddbmm",
-                                  "mv",
-                                  "addmv",
-                                  "dot",
-                                  "matmul",
-                                  "linear",
-                                  "convolution",
-                                  "mkldnn_convolution",
-                                  "_slow_conv2d_forward",
-                                  "thnn_conv2d",
-                                  "native_layer_norm",
-                                  "native_batch_norm",
-                                  "native_group_norm",
-                                  "_fused_rms_norm",
-                                  "var",
-                                  "std",
-                                  "var_mean",
-                                  "std_mean"};
-  if (std::ranges::find(kSpread, base_name(op.name)) == kSpread.end()) return false;
+  constexpr std::array kSums = {"sum",        "mean", "prod", "linalg_vector_norm", "mse_loss", "smooth_l1_loss",
+                                "huber_loss", "var",  "std",  "var_mean",           "std_mean"};
+  if (!is_product(op) && std::ranges::find(kSums, base_name(op.name)) == kSums.end()) return false;
   return std::ranges::none_of(op.inputs, [](const TensorUse& use) {
     return use.health.nan != 0 || (use.health.ok() && use.health.zero != 0 && use.shape.size() > 1);
   });

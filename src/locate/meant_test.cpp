@@ -106,8 +106,8 @@ TEST(Meant, MaskMultipliedBatchInfinityIsBornInProduct) {
   }
 }
 
-// x[3, 0] = inf, then a linear layer: an infinity over a part of other data. A mask of zeros with -Inf over a
-// part of it is one.
+// x[3, 0] = inf, then a linear layer: an infinity over a part of other data. Zeros with -Inf over a part of them are a
+// mask where they are added, and data where they are multiplied.
 TEST(Meant, InfinityWrittenIntoDataIsBornThere) {
   for (const bool mask : {false, true}) {
     TraceBuilder b;
@@ -121,11 +121,9 @@ TEST(Meant, InfinityWrittenIntoDataIsBornThere) {
     b.sink("loss", y, {.nan = 2});
     const Located found = locate(b.trace);
     ASSERT_EQ(found.births.size(), 1u);
-    EXPECT_EQ(found.births[0].op, mask ? mm : fill);
-    EXPECT_EQ(found.births[0].kind, mask ? "forward" : "data");
-    if (!mask) {
-      EXPECT_EQ(found.births[0].first_reader, mm);
-    }
+    EXPECT_EQ(found.births[0].op, fill);
+    EXPECT_EQ(found.births[0].kind, "data");
+    EXPECT_EQ(found.births[0].first_reader, mm);
   }
 }
 

@@ -103,7 +103,12 @@ constexpr auto kMonotones = std::to_array<std::string_view>(
     {"_logsumexp", "amax", "amin", "cumsum", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "log_softmax",
      "logcumsumexp", "logsumexp", "mean", "sinh", "softplus", "sqrt", "sum"});
 
-static_assert(std::ranges::is_sorted(kMonotones));
+constexpr auto kProducts = std::to_array<std::string_view>(
+    {"_fused_rms_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "_slow_conv2d_forward",
+     "addmm", "addmv", "baddbmm", "bmm", "convolution", "dot", "linear", "matmul", "mkldnn_convolution", "mm", "mv",
+     "native_batch_norm", "native_group_norm", "native_layer_norm", "thnn_conv2d"});
+
+static_assert(std::ranges::is_sorted(kMonotones) && std::ranges::is_sorted(kProducts));
 static_assert(std::ranges::is_sorted(kCasts) && std::ranges::is_sorted(kMoves) && std::ranges::is_sorted(kSelects) &&
               std::ranges::is_sorted(kFillers));
 
@@ -162,6 +167,8 @@ bool is_move(const record::Op& op) noexcept {
 bool is_select(const record::Op& op) noexcept { return listed(kSelects, base_name(op.name)); }
 
 bool is_monotone(const record::Op& op) noexcept { return listed(kMonotones, base_name(op.name)) || is_cast(op); }
+
+bool is_product(const record::Op& op) noexcept { return listed(kProducts, base_name(op.name)); }
 
 bool is_item(const record::Op& op) noexcept {
   const auto name = base_name(op.name);

@@ -36,6 +36,8 @@ bool is_select(const record::Op& op) noexcept;
 bool is_monotone(const record::Op& op) noexcept;
 // A reduction that leaves NaN out: no NaN of its result comes from one that it read.
 bool skips_nan(const record::Op& op) noexcept;
+// Multiplies and adds up what it reads: matmul, convolution, a norm. An infinity is no mask there.
+bool is_product(const record::Op& op) noexcept;
 // Takes shape and type of its input and none of its values: zeros_like, new_empty.
 bool takes_only_the_shape(const record::Op& op) noexcept;
 // Hands a number to the host.

@@ -33,6 +33,10 @@ bool fills(std::string_view name) {
   return false;
 }
 
+bool only_reads_statistics(std::string_view name) {
+  return name.ends_with("_backward") || name.ends_with("_no_training");
+}
+
 void fill_from_schema(const c10::OperatorName& op, OpInfo* info) {
   const auto handle = c10::Dispatcher::singleton().findSchema(op);
   if (!handle) return;
@@ -53,8 +57,11 @@ void fill_from_schema(const c10::OperatorName& op, OpInfo* info) {
     if (write && i < 64 && (!inplace_view || info->name == "aten::resize_")) info->writes |= 1ull << i;
     if (write && i < 64 && (args[i].is_out() || (i == 0 && fills(info->name)))) info->overwrites |= 1ull << i;
     // The kernels of batch norm write the running statistics; their schemas do not say so.
-    if (i < 64 && (args[i].name() == "running_mean" || args[i].name() == "running_var")) info->writes |= 1ull << i;
+    const bool statistic = args[i].name() == "running_mean" || args[i].name() == "running_var";
+    if (i < 64 && statistic && !only_reads_statistics(info->name)) info->statistics |= 1ull << i;
+    if (args[i].name() == "training" || args[i].name() == "use_input_stats") info->training = i;
   }
+  info->writes |= info->statistics;
   for (const auto& ret : schema.returns()) {
     info->returns.push_back(ret.name());
     info->may_view |= ret.alias_info() != nullptr && !ret.alias_info()->isWrite();
@@ -93,6 +100,12 @@ const OpInfo& op_info(const at::RecordFunction& fn) {
   slot->transparent = op->name.starts_with("profiler::") || op->name.starts_with("aten::is_");
   fill_from_schema(*op, slot.get());
   return *slot;
+}
+
+std::uint64_t writes_of(const OpInfo& info, c10::ArrayRef<const c10::IValue> arguments) {
+  if (info.statistics == 0 || info.training >= arguments.size()) return info.writes;
+  const c10::IValue& training = arguments[info.training];
+  return training.isBool() && !training.toBool() ? info.writes & ~info.statistics : info.writes;
 }
 
 }  // namespace finitude::observe

@@ -16,6 +16,8 @@ struct OpInfo {
   std::string name;          // without overload
   std::vector<std::string> args, returns;
   std::uint64_t writes = 0;      // bit i: argument i is written
+  std::uint64_t statistics = 0;  // those of them that are written in training only
+  std::size_t training = 64;     // the argument that says so
   std::uint64_t overwrites = 0;  // bit i: argument i is written without being read
   bool may_view = false;         // outputs may alias inputs unwritten
   bool allocates = false;
@@ -28,5 +30,8 @@ struct OpInfo {
 
 // Cached by the address of the name, checked by its text. Any thread.
 const OpInfo& op_info(const at::RecordFunction& fn);
+
+// Which arguments a call writes, as bits. Batch norm in eval mode writes none.
+std::uint64_t writes_of(const OpInfo& info, c10::ArrayRef<const c10::IValue> arguments);
 
 }  // namespace finitude::observe

@@ -30,11 +30,11 @@ bool has_tensor(Arguments inputs) {
 }
 
 // The memory that the op is going to write, and so all that lies in it.
-std::vector<const void*> memory_to_change(Arguments inputs, const OpInfo& info) {
+std::vector<const void*> memory_to_change(Arguments inputs, std::uint64_t writes) {
   std::vector<const void*> changing;
-  if (info.writes == 0) return changing;
+  if (writes == 0) return changing;
   for (std::size_t i = 0; i < inputs.size() && i < 64; ++i) {
-    if (((info.writes >> i) & 1) != 0)
+    if (((writes >> i) & 1) != 0)
       for_each_tensor(inputs[i], [&](const at::Tensor& t) { changing.push_back(memory_of(t)); });
   }
   return changing;
@@ -51,8 +51,9 @@ class Tracer::Beginning {
         inputs_(inputs),
         open_(open),
         context_(context),
-        moves_(info.may_view && info.writes == 0),
-        changing_(memory_to_change(inputs, info)),
+        writes_(writes_of(info, inputs)),
+        moves_(info.may_view && writes_ == 0),
+        changing_(memory_to_change(inputs, writes_)),
         says_what_it_writes_(info.name.starts_with("aten::")),
         by_parts_(info.by_parts.load(std::memory_order_relaxed)),
         sketch_(tracer.sketch_.load(std::memory_order_relaxed)),
@@ -82,7 +83,8 @@ class Tracer::Beginning {
   const Arguments inputs_;
   const OpenCalls& open_;
   Context& context_;
-  const bool moves_;  // views compute nothing: their output says all
+  const std::uint64_t writes_;  // by argument, of this call
+  const bool moves_;            // views compute nothing: their output says all
   const std::vector<const void*> changing_;
   const bool says_what_it_writes_;  // only schemas of aten can be taken at their word
   const bool by_parts_, sketch_;
@@ -154,7 +156,7 @@ void Tracer::Beginning::read_tensor(const at::Tensor& given, std::size_t arg) {
   }
   if (arg < info_.args.size()) seen.use.arg = info_.args[arg];
   // A sparse tensor may get other memory for its values; what it has then is among the outputs.
-  seen.use.written = arg < 64 && ((info_.writes >> arg) & 1) != 0 && t.is_same(given);
+  seen.use.written = arg < 64 && ((writes_ >> arg) & 1) != 0 && t.is_same(given);
   context_.saw(seen.use.health);
   if (seen.use.written && seen.memory != nullptr) {
     if (!by_parts_) tracer_.known_.written(seen.memory, seen.use.begin, seen.use.end);  // else each part does it
@@ -180,7 +182,7 @@ void Tracer::Beginning::read_scalar(const c10::IValue& value, std::size_t arg) {
 void Tracer::Beginning::copy_what_changes() {
   const record::Op& op = begun_.op;
   if (info_.is_op && !sketch_ && !info_.allocates && !info_.from_host && !by_parts_ && !op.is_node && !moves_ &&
-      (info_.writes == 0 || op.phase != record::Phase::kOptimizer ||
+      (writes_ == 0 || op.phase != record::Phase::kOptimizer ||
        !surely_finite(info_.name, begun_.inputs, op.scalars))) {
     context_.call.emplace(inputs_, [&](std::size_t, const at::Tensor& t) { return changes(t); });
   }

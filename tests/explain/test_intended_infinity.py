@@ -72,3 +72,36 @@ def test_open_bounds_among_stacked_samples(tmp_path, level, known):
     alarm = run(tmp_path, STACKED.replace("KEPT", KEPT[known]), "--level", level).the_alarm()
     assert alarm["cause"]["class"] == ("zero-times-infinity" if known else "bad-data"), alarm["cause"]
     assert (alarm["births"][0]["phase"] == "backward") == known, alarm["births"][0]
+
+
+# Ones or zeros with one infinity look like a mask; what is multiplied and added up is none.
+PRODUCTS = """
+import torch
+torch.manual_seed(1)
+data = torch.ones(24, 4)
+data[13, 1] = float("inf")
+norm = torch.nn.BatchNorm1d(4).eval()
+norm.running_mean[2] = BOUND
+model = torch.nn.Sequential(norm, torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    x = data[step * 6 : step * 6 + 6] if LOOK else torch.randn(6, 4)
+    loss = model(x).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_infinity_among_ones_is_data_where_it_is_multiplied(tmp_path):
+    got = run(tmp_path, PRODUCTS.replace("BOUND", "0.0").replace("LOOK", "True"))
+    alarm = got.the_alarm()
+    assert (alarm["cause"]["class"], alarm["step"]) == ("bad-data", 2) and alarm["fix"]["verified"], got.text()
+    assert "the batch already holds 1 infinite value at sample 1" in alarm["cause"]["text"], got.text()
+
+
+def test_batch_norm_in_eval_mode_writes_no_statistic(tmp_path):
+    got = run(tmp_path, PRODUCTS.replace("BOUND", 'float("inf")').replace("LOOK", "False"))
+    alarm = got.the_alarm()
+    assert "running_mean[2] = " in alarm["births"][0]["source"], got.text()
+    assert "into the buffer 0.running_mean" in alarm["cause"]["text"], got.text()

@@ -186,6 +186,14 @@ std::optional<Finding> of_a_value_written_over(const Scene& s) {
   return result;
 }
 
+std::string written_into(const Scene& s, const record::TensorUse& bad) {
+  const bool known = bad.storage < s.trace.storages.size();
+  if (known && s.trace.storages[bad.storage].origin == record::Origin::kBuffer &&
+      !s.trace.storages[bad.storage].name.empty())
+    return "the buffer " + s.trace.storages[bad.storage].name;
+  return s.birth.kind == "data" ? "the data" : "what was computed";
+}
+
 std::optional<Finding> of_a_mark(const Scene& s) {
   const record::Op* reader = reader_of_mark(s);
   const record::TensorUse* bad = reader ? bad_input(*reader) : nullptr;
@@ -194,9 +202,8 @@ std::optional<Finding> of_a_mark(const Scene& s) {
   Finding result = finding(
       s, "bad-data", kScoreOrigin,
       (nan ? std::to_string(bad->health.nan) + " NaN that " + s.op->name + " writes as a mark or padding go through "
-           : amount(bad->health) + " that " + s.op->name + " writes into " +
-                 (s.birth.kind == "data" ? "the data" : "what was computed") + ", and that nothing masks, " +
-                 (bad->health.inf() == 1 ? "goes" : "go") + " through ") +
+           : amount(bad->health) + " that " + s.op->name + " writes into " + written_into(s, *bad) +
+                 ", and that nothing masks, " + (bad->health.inf() == 1 ? "goes" : "go") + " through ") +
           reader->name + at_rows(s.birth) + hidden_by(s),
       nan ? "fill with a finite number, or take the marked elements out before any arithmetic; taken out after it, "
             "they still reach gradients"

@@ -1,6 +1,7 @@
 // x / 0 and 0 / 0: div, reciprocal, rsqrt, a negative power, remainder. Also the normalising of a zero
 // vector.
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -148,7 +149,8 @@ std::string product_with_zero_weight(const Scene& s, const Point& point) {
     if (made == record::kNone) return {};
     const record::Op& op = s.trace.ops[made];
     if (one_of(plain_name(op.name), {"mm", "mv", "matmul", "dot", "bmm", "addmv", "addmm"})) {
-      for (const record::TensorUse& in : op.inputs) {
+      const bool adds = plain_name(op.name).starts_with("add");  // its first operand is added to the product
+      for (const record::TensorUse& in : std::span(op.inputs).subspan(adds && op.inputs.size() > 1 ? 1 : 0)) {
         const record::Storage* weight =
             in.health.numel > 0 && in.health.zero == in.health.numel ? parameter_of(s.trace, made, &in) : nullptr;
         if (weight) return ": the norm of a product with the weight " + weight->name + ", which is all zero";
