@@ -78,7 +78,7 @@ bench-pieces: ## The budget of a step in nanoseconds per piece; writes docs/over
 	@tools/build.sh test
 	@$(PY) -m bench.pieces $(ARGS)
 
-bench-lines: ## Instructions and cache lines of a watched step, counted by valgrind; writes docs/overhead-lines.md (10 minutes, any load)
+bench-lines: ## Instructions and cache lines of a watched step, counted by valgrind; writes build/overhead-lines.md (30 minutes on 2 cores, any load)
 	@tools/build.sh lines
 	@$(PY) -m bench.lines $(ARGS)
 

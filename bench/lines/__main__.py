@@ -1,7 +1,7 @@
 """python -m bench.lines [--out FILE]
 
 Counts instructions and cache lines of training steps with and without the recorder, by valgrind's simulation of this
-machine's L1 and L2: nothing here depends on what else the machine does. Writes docs/overhead-lines.md. Needs valgrind.
+machine's L1 and L2: nothing here depends on what else the machine does. Writes build/overhead-lines.md. Needs valgrind.
 """
 
 import argparse
@@ -133,8 +133,8 @@ def page(found):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m bench.lines", description="Writes docs/overhead-lines.md.")
-    parser.add_argument("--out", default=str(ROOT / "docs/overhead-lines.md"))
+    parser = argparse.ArgumentParser(prog="python -m bench.lines", description="Writes build/overhead-lines.md.")
+    parser.add_argument("--out", default=str(ROOT / "build/overhead-lines.md"))
     options = parser.parse_args(argv)
     if shutil.which("valgrind") is None:
         parser.error("needs valgrind: apt-get install valgrind, or make bench-lines")
