@@ -1,5 +1,6 @@
 // What a tensor holds, for the Python side: statistics(t) -> dict or None, checksum(t) -> int, is_finite(t) -> bool.
-// Wherever its memory is; a device is waited for.
+// Wherever its memory is; a device is waited for. copied_off(t) -> tensor or None does not wait: its values are there
+// after wait_for_device(device).
 #pragma once
 
 #include <ATen/core/TensorBody.h>

@@ -68,6 +68,8 @@ void define_values(py::module_& m) {
   m.def("statistics", &statistics);
   m.def("checksum", &checksum);
   m.def("is_finite", &is_finite);
+  m.def("copied_off", &observe::copied_off);
+  m.def("wait_for_device", &observe::wait_for_device, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace finitude::bindings

@@ -4,6 +4,7 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
@@ -134,6 +135,18 @@ void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& 
   const PlainDispatch plain;
   at::_foreach_copy_(to, from);
 } catch (...) {  // they stay what they were
+}
+
+at::Tensor copied_off(const at::Tensor& tensor) noexcept {
+  if (!tensor.defined() || captures(tensor.device())) return {};
+  try {
+    const PlainDispatch plain;
+    at::Tensor copy = at::empty_like(tensor, tensor.options().device(at::kCPU).pinned_memory(true));
+    copy.copy_(tensor, true);
+    return copy;
+  } catch (...) {  // no pinned memory
+    return copied_there(tensor);
+  }
 }
 
 bool all_finite(const at::Tensor& tensor) noexcept {

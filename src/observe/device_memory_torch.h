@@ -46,6 +46,11 @@ class HostBytes {
 at::Tensor copied_there(const at::Tensor& tensor) noexcept;
 void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) noexcept;
 
+// A copy of a device's tensor in pinned memory of the host, or beside it where there is no such memory. Its values are
+// there once the device was waited for; this call does not wait, and is not observed. Undefined where it cannot be
+// made.
+at::Tensor copied_off(const at::Tensor& tensor) noexcept;
+
 // Are all values of a floating point or complex tensor finite, wherever it is? Of a device's it is asked there, by
 // operators that nobody observes, and waited for. True also where it cannot be reported.
 bool all_finite(const at::Tensor& tensor) noexcept;

@@ -1,6 +1,7 @@
 // A device that is none, for tests: torch's PrivateUse1 with memory of the host at addresses that nobody can read, so
 // that whoever takes it for the CPU's ends with SIGSEGV. Every operator is computed on the CPU and its results put
-// there. Its generator counts as Philox does: a seed and an offset.
+// there. Its generator counts as Philox does: a seed and an offset. As on CUDA, a copy to the host that does not wait
+// is there when the device was waited for, and every other copy to the host waits, as item() does.
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -22,6 +23,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -77,6 +79,20 @@ struct Memory final : c10::Allocator {
 Memory memory;
 REGISTER_ALLOCATOR(kType, &memory);
 
+// Copies to the host that nobody has waited for: where to, and the values.
+std::vector<std::pair<at::Tensor, at::Tensor>>& under_way = *new std::vector<std::pair<at::Tensor, at::Tensor>>;
+
+void finish_copies() {
+  std::vector<std::pair<at::Tensor, at::Tensor>> done;
+  {
+    const std::lock_guard guard(lock);
+    done.swap(under_way);
+  }
+  const at::DisableRecordFunctionGuard unobserved;
+  const at::NoGradGuard no_grad;
+  for (auto& [to, values] : done) to.copy_(values);
+}
+
 // Not torch's NoOpDeviceGuardImpl, which is final in torch 2.7.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   static c10::Device zero() { return {kType, 0}; }
@@ -116,6 +132,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
   bool queryStream(const c10::Stream&) const override { return true; }
   void synchronizeStream(const c10::Stream& stream) const override {
+    finish_copies();
     report([&](const auto& to) {
       to.trace_gpu_stream_synchronization(c10::DeviceType::CUDA, static_cast<std::uintptr_t>(stream.id()));
     });
@@ -125,8 +142,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return reinterpret_cast<void*>(static_cast<std::uintptr_t>(stream.id()));
   }
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
+  void synchronizeEvent(void*) const override { finish_copies(); }
   void synchronizeDevice(const c10::DeviceIndex) const override {
+    finish_copies();
     report([](const auto& to) { to.trace_gpu_device_synchronization(c10::DeviceType::CUDA); });
   }
   static inline std::atomic<c10::StreamId> streams = 0;
@@ -160,6 +178,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return counter(); }
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::make_generator<Counter>(); }
+  bool isPinnedPtr(const void*) const override { return false; }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    TORCH_CHECK(std::getenv("PRETEND_NO_PINNED") == nullptr, "no pinned memory");
+    return c10::GetAllocator(c10::kCPU);
+  }
 };
 
 at::Tensor make_empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
@@ -184,14 +207,32 @@ at::Tensor seen(const at::Tensor& t) {
       t.strides(), t.options().device(at::kCPU));
 }
 
-at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
+thread_local bool computes = false;  // copies of ours to the CPU, and back, are kernels of the device
+
+void wait_here() {
+  if (computes) return;
+  const Guard guard;
+  guard.synchronizeStream(guard.getStream(Guard::zero()));
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
   const at::DisableRecordFunctionGuard unobserved;  // of the two tensors that see the memory at its other address
+  if (to.is_cpu() && non_blocking) {
+    at::Tensor values = seen(self).clone();
+    const std::lock_guard guard(lock);
+    under_way.emplace_back(to, std::move(values));
+    return to;
+  }
+  if (to.is_cpu()) wait_here();
   seen(to).copy_(seen(self));
   return to;
 }
 
 at::Tensor copy_and_resize(const at::Tensor& self, const at::Tensor& to) { return copy_from(self, to, false); }
-c10::Scalar item(const at::Tensor& self) { return seen(self).item(); }
+c10::Scalar item(const at::Tensor& self) {
+  wait_here();
+  return seen(self).item();
+}
 at::Tensor as_strided(const at::Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
                       std::optional<std::int64_t> offset) {
   return at::cpu::as_strided(self, sizes, strides, offset);
@@ -203,9 +244,15 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef sizes, c10::In
 
 void record_stream(at::Tensor&, c10::Stream) {}
 
-void by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
-void drawn_by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  struct Computes {
+    const bool before = std::exchange(computes, true);
+    ~Computes() { computes = before; }
+  } const guard;
   at::native::cpu_fallback(op, stack);
+}
+void drawn_by_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  by_cpu(op, stack);
   auto* impl = counter().unsafeGetGeneratorImpl();
   impl->set_offset(impl->get_offset() + 4);
 }

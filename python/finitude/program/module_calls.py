@@ -43,7 +43,11 @@ class ModuleCalls:
         self.records: list[bytes] = []  # JSON
         self.seen: list[dict[str, Any]] = []  # the same of all calls, wanted or not, without what they hold
         self.values: dict[str, Tensor] = {}
-        self._no_room = {"records": 0, "values": 0}  # how many
+        self._no_room = {"records": 0, "values": 0, "tensors of a device": 0}  # how many
+        self._copies_room = room  # bytes of copies of what is on devices
+        self._devices: set[torch.device] = set()  # that copies were made of
+        self._copies: list[tuple[dict[str, Any], Tensor]] = []  # of the record that is being made
+        self._waiting: list[tuple[int, dict[str, Any], list[tuple[dict[str, Any], Tensor]]]] = []  # place, record
         self._running: list[_Running] = []  # modules whose forward runs
         self._counts: dict[str, int] = {}
         self._handles: list[Any] = []
@@ -61,6 +65,21 @@ class ModuleCalls:
         while self._handles:
             self._handles.pop().remove()
         self._running.clear()
+
+    def read_devices(self) -> None:
+        """What was copied off devices is looked at. The step has ended: here they are waited for."""
+        observed = _native.observe_operators(False)
+        try:
+            for device in self._devices:
+                _native.wait_for_device(device)
+            for at, record, copies in self._waiting:
+                for entry, copy in copies:
+                    _look(entry, copy)
+                self.records[at] = self._as_json(record)
+        finally:
+            _native.observe_operators(observed)
+        self.records = [record for record in self.records if record]
+        self._waiting, self._devices = [], set()
 
     def lacks(self) -> list[str]:
         """What there was no room for."""
@@ -147,24 +166,63 @@ class ModuleCalls:
         try:
             self._fill(record, call.op, inputs, outputs, key, module)
         finally:
+            copies, self._copies = self._copies, []
             _native.observe_operators(observed)
+        if copies:
+            self._waiting.append((len(self.records), record, copies))
+        self.records.append(b"" if copies else self._as_json(record))
+
+    def _as_json(self, record):
+        """b"" where there is no room for it."""
         content = json.dumps(record, allow_nan=False).encode()
-        if self._takes(len(content) + 1, "records"):
-            self.records.append(content)
+        return content if self._takes(len(content) + 1, "records") else b""
 
     def _fill(self, record, op, inputs, outputs, key, module):
         for which, tensors in (("inputs", inputs), ("outputs", outputs)):
             for arg, whole in tensors if self._plan.has_side(which) else ():
                 tensor = whole if op == "parameter" else self._chosen_rows(whole)
-                if (one := _statistics(arg, tensor)) is None:
+                entry, held = self._entry(arg, tensor)
+                if held is None:
                     continue
-                record[which].append(one)
+                record[which].append(entry)
                 if self._plan.kind == "tensors" and tensor.dtype in DTYPES:
-                    local, name = sharding.local_part(tensor), f"{key}.{arg}" if key else arg
-                    if self._takes(local.numel() * local.element_size() + len(name) + HEADER_BYTES, "values"):
-                        self.values[name] = local.cpu().clone()
+                    name = f"{key}.{arg}" if key else arg
+                    if self._takes(held.numel() * held.element_size() + len(name) + HEADER_BYTES, "values"):
+                        self.values[name] = held if tensor.device.type != "cpu" else held.clone()
         if module is not None:
-            record.update(_own_state(module))
+            record.update(self._own_state(module))
+
+    def _own_state(self, module):
+        """What its outcome depends on besides its inputs: parameters and buffers of its own, and settings."""
+        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        entries = [self._entry(name, tensor) for name, tensor in own]
+        found: dict[str, Any] = {"parameters": [entry for entry, held in entries if held is not None]}
+        if type(module).__module__.startswith("torch.nn."):  # extra_repr of a class of the program is its own code
+            mode = "training" if module.training else "evaluation"
+            found["settings"] = ", ".join(filter(None, (module.extra_repr(), mode)))
+        return found
+
+    def _entry(self, arg, tensor):
+        """(what a record has of it, its memory or a copy); (.., None) where it cannot be read. What is on a device is
+        copied without waiting, and looked at in read_devices."""
+        entry: dict[str, Any] = {"arg": arg}
+        if not optimizer_members.has_memory(tensor):
+            return entry, None
+        local = sharding.local_part(tensor)
+        entry.update(sharding.place(tensor))
+        if local.device.type == "cpu":
+            return entry, local if _look(entry, local) else None
+        if local.layout != torch.strided:
+            return entry, None
+        size = local.numel() * local.element_size()
+        copy = _native.copied_off(local) if size <= self._copies_room else None
+        if copy is None:
+            self._no_room["tensors of a device"] += 1
+            return entry, None
+        self._copies_room -= size
+        self._devices.add(local.device)
+        self._copies.append((entry, copy))
+        return entry, copy
 
     def _chosen_rows(self, tensor):
         """Of a tensor with enough rows; others are taken whole."""
@@ -204,29 +262,13 @@ def _called_at(with_stack):
     return frame.f_code.co_filename, frame.f_lineno, stack
 
 
-def _own_state(module):
-    """What its outcome depends on besides its inputs: parameters and buffers of its own, and settings."""
-    own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-    found: dict[str, Any] = {"parameters": [one for name, t in own if (one := _statistics(name, t))]}
-    if type(module).__module__.startswith("torch.nn."):  # extra_repr of a class of the program is its own code
-        mode = "training" if module.training else "evaluation"
-        found["settings"] = ", ".join(filter(None, (module.extra_repr(), mode)))
-    return found
-
-
-def _statistics(arg, tensor):
-    if not optimizer_members.has_memory(tensor):
-        return None
-    local = sharding.local_part(tensor)
-    figures = _native.statistics(local)
-    if not figures:
-        return None
-    return {
-        **statistic_of(arg, local, figures),
-        **sharding.place(tensor),
-        "sum_sq": number(figures["sum_sq"]),
-        "checksum": checksum(local),
-    }
+def _look(entry, tensor):
+    """Adds what it holds; False: that cannot be read."""
+    if not (figures := _native.statistics(tensor)):
+        return False
+    entry.update(statistic_of(entry["arg"], tensor, figures))
+    entry.update(sum_sq=number(figures["sum_sq"]), checksum=checksum(tensor))
+    return True
 
 
 def checksum(tensor: Tensor) -> str:

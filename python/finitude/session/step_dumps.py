@@ -186,6 +186,7 @@ class StepDumps:
             return
         seen, records, lacks, parts = [], 0, [], {}
         if calls is not None:
+            calls.read_devices()
             seen, records, lacks = calls.seen, len(calls.records), calls.lacks()
             parts[".json"] = b"[" + b",".join(calls.records) + b"]"
             if calls.values:
