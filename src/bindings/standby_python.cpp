@@ -1,7 +1,10 @@
 #include "bindings/standby_python.h"
 
 #include <ATen/record_function.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "gate/state_torch.h"
+#include "observe/value_keeper_torch.h"
 #include "record/trace_words.h"
 #include "rewind/snapshot_torch.h"
 #include "rewind/window_start_torch.h"
@@ -59,6 +63,7 @@ void define_template_tape(py::module_& m) {
 class DumpedStep {
  public:
   explicit DumpedStep(std::shared_ptr<const record::Trace> trace) : trace_(std::move(trace)) {
+    kept_ = observe::ValueKeeper::get().stop(&beyond_);
     for (record::OpId id = 0; id < trace_->ops.size(); ++id) {
       if (!trace_->ops[id].is_node) ops_.push_back(id);
     }
@@ -91,13 +96,43 @@ class DumpedStep {
                  std::size_t most_ops, std::size_t most_bytes) const {
     std::vector<record::OpId> ops;
     for (const std::size_t i : chosen) ops.push_back(ops_.at(i));
-    const show::OpRows rows = show::op_rows(*trace_, ops, {sides.first, sides.second, stacks, most_ops, most_bytes});
+    const show::OpRows rows =
+        show::op_rows(*trace_, ops, {sides.first, sides.second, stacks, most_ops, most_bytes}, kept_);
     return py::make_tuple(py::bytes(rows.text), rows.ops);
   }
+
+  // [(name, dtype, shape, bytes)] of what the rows have values of: of the operations with these indices, in order.
+  py::list values(const std::vector<std::size_t>& chosen, const std::pair<bool, bool>& sides) const {
+    py::list found;
+    for (std::size_t row = 0; row < chosen.size(); ++row) {
+      const record::OpId id = ops_.at(chosen[row]);
+      const auto kept = kept_.find(id);
+      if (kept == kept_.end()) continue;
+      if (sides.first) add_values(row, id, true, kept->second.inputs, &found);
+      if (sides.second) add_values(row, id, false, kept->second.outputs, &found);
+    }
+    return found;
+  }
+
+  std::size_t without_values() const { return beyond_; }  // tensors, for which there was no room
 
   bool is_truncated() const { return trace_->truncated; }
 
  private:
+  void add_values(std::size_t row, record::OpId id, bool is_input, const std::vector<record::KeptValue>& values,
+                  py::list* found) const {
+    const record::Op& op = trace_->ops[id];
+    const std::vector<record::TensorUse>& uses = is_input ? op.inputs : op.outputs;
+    for (std::size_t i = 0; i < std::min(values.size(), uses.size()); ++i) {
+      if (values[i].bytes.empty()) continue;
+      PyObject* const dtype =
+          reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<at::ScalarType>(values[i].scalar_type)));
+      found->append(py::make_tuple(text(show::value_name(row, op, is_input, i)),
+                                   py::reinterpret_borrow<py::object>(dtype), uses[i].shape,
+                                   py::bytes(values[i].bytes)));
+    }
+  }
+
   // Invalid UTF-8 is replaced: a name may be of any bytes.
   static py::str text(std::string_view s) {
     return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace"));
@@ -105,13 +140,31 @@ class DumpedStep {
 
   std::shared_ptr<const record::Trace> trace_;
   std::vector<record::OpId> ops_;  // without nodes of the backward
+  record::KeptCalls kept_;
+  std::size_t beyond_ = 0;
 };
 
 void define_dumped_step(py::module_& m) {
   py::class_<DumpedStep>(m, "DumpedStep")
       .def("kinds", &DumpedStep::kinds)
       .def("json", &DumpedStep::json)
+      .def("values", &DumpedStep::values)
+      .def("without_values", &DumpedStep::without_values)
       .def("is_truncated", &DumpedStep::is_truncated);
+  // Until the step is taken: checksums of what operators read and give, and values of at most so many bytes.
+  m.def("keep_values", [](std::vector<std::string> ops, std::vector<std::string> modules,
+                          const std::vector<std::string>& phases, std::size_t most_bytes) {
+    observe::KeptOperators kept{std::move(ops), std::move(modules), {}, most_bytes};
+    for (const std::string& phase : phases) {
+      const auto word = std::ranges::find(record::kPhaseWords, phase);
+      kept.phases.push_back(static_cast<record::Phase>(word - record::kPhaseWords.begin()));
+    }
+    observe::ValueKeeper::get().start(std::move(kept));
+  });
+  m.def("drop_values", [] {
+    std::size_t beyond = 0;
+    observe::ValueKeeper::get().stop(&beyond);
+  });
   m.def("last_step", [] { return DumpedStep(last_step_trace()); });
   m.def("take_step", [] { return DumpedStep(take_trace()); });
 }

@@ -14,7 +14,8 @@ bool is_dump(const std::string& path) {
   if (!std::filesystem::is_regular_file(path, error)) return false;
   std::string bytes;  // a trace of operators has no checksums
   return show::read_file(path, show::kMaxFile, bytes).empty() && bytes.starts_with('{') &&
-         bytes.find("\"checksum\"") != std::string::npos;
+         bytes.find("\"checksum\"") != std::string::npos &&
+         bytes.find("\"storage\"") == std::string::npos;  // that of operators is a trace
 }
 
 int dump_diff(const DiffWords& words, const Console& console) {

@@ -33,6 +33,11 @@ std::vector<Row> rows_of(const Run& a, Run& b, std::vector<Pair>* pairs);
 void fill_in(const Run& a, const Run& b, const std::vector<Row>& rows, std::vector<Pair>& pairs,
              std::vector<Distance>& results);
 
+// Before that: element by element, of dumps that have the values of both.
+class DumpedValues;
+void fill_in_values(const Run& a, const DumpedValues& in_a, const Run& b, const DumpedValues& in_b,
+                    const std::vector<Row>& rows, std::vector<Pair>& pairs);
+
 struct Root {
   enum Kind {
     kKernel,     // the same call on the same values came to something else

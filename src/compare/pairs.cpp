@@ -4,6 +4,7 @@
 
 #include "base/checksum.h"
 #include "compare/judge.h"
+#include "compare/record_pairs.h"
 
 namespace finitude::compare {
 namespace {
@@ -71,7 +72,21 @@ Distance by_statistics(const Tensor& a, const Tensor& b) {
       return d;
     }
   }
-  return distance(a.health, a.element.number, b.health, b.element.number);
+  Distance d = distance(a.health, a.element.number, b.health, b.element.number);
+  if (a.has_checksum && b.has_checksum && a.element.dtype == b.element.dtype) {  // the bits differ, whatever those say
+    d.known = true;
+    d.differing = std::max<std::uint64_t>(d.differing, 1 + d.nan_in_both);
+  }
+  return d;
+}
+
+bool read_values(const Tensor& tensor, const DumpedValues& values, std::string* bytes) {
+  RecordValue value;
+  value.key = tensor.key;
+  value.element = tensor.element;
+  value.shape = tensor.shape;
+  value.health.numel = tensor.numel();
+  return !tensor.key.empty() && values.read(value, bytes);
 }
 
 }  // namespace
@@ -86,6 +101,30 @@ std::vector<Key> keys_of(const Run& run) {
   keys.reserve(run.calls.size());
   for (const Call& call : run.calls) keys.push_back(key_of(call));
   return keys;
+}
+
+void fill_in_values(const Run& a, const DumpedValues& in_a, const Run& b, const DumpedValues& in_b,
+                    const std::vector<Row>& rows, std::vector<Pair>& pairs) {
+  pairs.resize(rows.size());
+  if (in_a.is_empty() || in_b.is_empty()) return;
+  std::string bytes_a, bytes_b;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (rows[r].a == kGap || rows[r].b == kGap) continue;
+    const auto fill = [&](const std::vector<Tensor>& of_a, const std::vector<Tensor>& of_b,
+                          std::vector<Distance>& out) {
+      out.resize(std::min(of_a.size(), of_b.size()));
+      for (std::size_t k = 0; k < out.size(); ++k) {
+        const Tensor &ta = of_a[k], &tb = of_b[k];
+        const bool same = ta.has_checksum && tb.has_checksum && ta.checksum == tb.checksum;
+        if (out[k].known || same || ta.shape != tb.shape) continue;
+        if (!read_values(ta, in_a, &bytes_a) || !read_values(tb, in_b, &bytes_b)) continue;
+        const std::size_t reals = ta.numel() * static_cast<std::uint64_t>(ta.element.reals);
+        out[k] = distance(bytes_a.data(), ta.element.number, bytes_b.data(), tb.element.number, reals);
+      }
+    };
+    fill(a.calls[rows[r].a].inputs, b.calls[rows[r].b].inputs, pairs[r].inputs);
+    fill(a.calls[rows[r].a].outputs, b.calls[rows[r].b].outputs, pairs[r].outputs);
+  }
 }
 
 void fill_in(const Run& a, const Run& b, const std::vector<Row>& rows, std::vector<Pair>& pairs,

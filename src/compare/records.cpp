@@ -62,15 +62,17 @@ std::vector<RecordValue> values_of(const json& all, const std::string& key) {
   for (const json& one : all) {
     if (!one.is_object()) continue;
     values.push_back(value_of(one));
-    values.back().key = key.empty() ? values.back().arg : key + "." + values.back().arg;
+    values.back().key = text_of(member(one, "values"));
+    if (values.back().key.empty()) values.back().key = key.empty() ? values.back().arg : key + "." + values.back().arg;
   }
   return values;
 }
 
-bool has_checksum(const json& op) {
+// Operators may have checksums, and say which memory it is.
+bool is_of_module(const json& op) {
   for (const char* key : {"inputs", "outputs"}) {
     for (const json& tensor : member(op, key)) {
-      if (member(tensor, "checksum").is_string()) return true;
+      if (member(tensor, "checksum").is_string() && !member(tensor, "storage").is_number()) return true;
     }
   }
   return false;
@@ -90,7 +92,7 @@ std::string RecordValue::identity() const {
 
 bool has_module_records(const json& trace) {
   const json& ops = member(trace, "ops");
-  return std::any_of(ops.begin(), ops.end(), has_checksum);
+  return std::any_of(ops.begin(), ops.end(), is_of_module);
 }
 
 std::vector<Record> records_of_trace(const json& trace) {

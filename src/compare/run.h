@@ -21,6 +21,7 @@ struct Tensor {
   std::uint64_t checksum = 0;  // of the values in row-major order
   bool has_checksum = false;
   std::string arg;                     // name in the schema
+  std::string key;                     // in the file of values of a dump; may be empty
   std::string name;                    // of the memory where no call wrote it: "parameter fc.weight"; may be empty
   std::uint32_t storage = kNone;       // which memory; kNone: not known
   std::int64_t begin = 0, end = 0;     // bytes of it

@@ -1,6 +1,7 @@
 #include "compare/trace_run.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -50,6 +51,9 @@ Tensor tensor(const json& from) {
   h.numel = std::max(h.numel, h.non_finite());
   t.arg = text(part(from, "arg"));
   t.name = text(part(from, "text"));
+  t.key = text(part(from, "values"));
+  if (const std::string digits = text(part(from, "checksum")); digits.size() == 16)
+    t.has_checksum = std::from_chars(digits.data(), digits.data() + 16, t.checksum, 16).ptr == digits.data() + 16;
   if (const json& storage = part(from, "storage"); storage.is_number()) {
     t.storage = static_cast<std::uint32_t>(std::min<std::uint64_t>(count(storage), kNone - 1));
     t.begin = static_cast<std::int64_t>(count(part(from, "begin")));

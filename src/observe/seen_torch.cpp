@@ -1,11 +1,14 @@
 #include "observe/seen_torch.h"
 
+#include <c10/util/accumulate.h>
+
 #include <cmath>
 #include <cstring>
 
 #include "observe/device_memory_torch.h"
 #include "observe/effort.h"
 #include "observe/tensor_view_torch.h"
+#include "observe/value_keeper_torch.h"
 
 namespace finitude::observe {
 namespace {
@@ -79,21 +82,34 @@ record::SeenTensor Eye::see(const c10::TensorImpl& impl, Look look, bool* from_m
   return seen;
 }
 
+TensorView Written::view() const {
+  TensorView v;
+  v.storage = elsewhere;
+  v.data = data;
+  v.begin = input.use.begin;
+  v.end = input.use.end;
+  v.dtype = dtype;
+  v.sizes = sizes;
+  v.strides = strides;
+  v.numel = c10::multiply_integers(sizes);
+  v.on_device = elsewhere != nullptr;
+  v.contiguous = true;
+  std::int64_t next = 1;
+  for (std::size_t d = sizes.size(); d-- > 0; next *= sizes[d]) v.contiguous &= sizes[d] == 1 || strides[d] == next;
+  return v;
+}
+
 sense::Health Written::health_now() const noexcept {
   count(&effort().read_bytes, input.use.end - input.use.begin);
-  if (elsewhere != nullptr) {
-    TensorView v;
-    v.storage = elsewhere;
-    v.data = data;
-    v.begin = input.use.begin;
-    v.end = input.use.end;
-    v.on_device = true;
-    HostBytes host;
-    return host.read(&v)
-               ? sense::full_scan_strided(v.data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype)
-               : sense::Health();
-  }
-  return sense::full_scan_strided(data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype);
+  TensorView v = view();
+  HostBytes host;
+  return host.read(&v)
+             ? sense::full_scan_strided(v.data, sizes.data(), strides.data(), static_cast<int>(sizes.size()), dtype)
+             : sense::Health();
+}
+
+record::KeptValue Written::kept_now(bool with_values) const {
+  return ValueKeeper::get().look(view(), type, with_values);
 }
 
 KnownHealth::Region Written::region() const noexcept {
@@ -108,7 +124,8 @@ Written written_by(const c10::TensorImpl& impl, const record::SeenTensor& seen) 
           v.on_device ? v.storage : nullptr,
           {v.sizes.begin(), v.sizes.end()},
           {v.strides.begin(), v.strides.end()},
-          v.dtype};
+          v.dtype,
+          impl.dtype()};
 }
 
 }  // namespace finitude::observe

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "observe/known_health.h"
+#include "observe/tensor_view_torch.h"
 #include "record/bad_rows.h"
 #include "record/event_sink.h"
+#include "record/kept_values.h"
 
 namespace finitude::observe {
 
@@ -51,10 +53,15 @@ struct Written {
   c10::StorageImpl* elsewhere = nullptr;  // whose memory that is
   std::vector<std::int64_t> sizes, strides;
   sense::DType dtype = sense::DType::kOther;
+  caffe2::TypeMeta type;
 
   // As it is now; nothing, if it cannot be read.
   sense::Health health_now() const noexcept;
+  record::KeptValue kept_now(bool with_values) const;
   KnownHealth::Region region() const noexcept;
+
+ private:
+  TensorView view() const;
 };
 
 Written written_by(const c10::TensorImpl& impl, const record::SeenTensor& seen);

@@ -10,6 +10,7 @@
 #include "observe/surely_finite.h"
 #include "observe/tracer_context_torch.h"
 #include "observe/unseen_write_torch.h"
+#include "observe/value_keeper_torch.h"
 #include "observe/zoned_memory_torch.h"
 #include "record/argument_words.h"
 #include "record/exchange.h"
@@ -121,6 +122,11 @@ void Tracer::Beginning::describe(std::uint32_t stack) {
   op.phase = context_.is_node || !open_.nodes.empty() ? record::Phase::kBackward : thread_phase();
   op.micro_batch = tracer_.micro_batch_.load(std::memory_order_relaxed);
   op.stack = stack;
+  if (ValueKeeper& keeper = ValueKeeper::get();
+      keeper.on() && info_.is_op && !moves_ && !info_.allocates && !info_.from_host) {
+    context_.keeps = keeper.wants(info_.name, op.phase);
+    context_.keeps_values = op.parent == record::kNone || op.parent == op.node;
+  }
 }
 
 void Tracer::Beginning::read_inputs() {
@@ -165,6 +171,8 @@ void Tracer::Beginning::read_tensor(const at::Tensor& given, std::size_t arg) {
     context_.in_doubt.push_back({seen.memory, seen.use.begin, seen.use.end});
   }
   context_.input_memory.push_back(seen.memory);
+  if (context_.keeps)
+    context_.kept.inputs.push_back(read ? ValueKeeper::get().look(impl, context_.keeps_values) : record::KeptValue());
   begun_.inputs.push_back(std::move(seen));
 }
 

@@ -14,6 +14,7 @@
 #include "observe/open_calls.h"
 #include "observe/seen_torch.h"
 #include "observe/tracer_torch.h"
+#include "record/kept_values.h"
 
 namespace finitude::observe {
 
@@ -40,8 +41,10 @@ struct Tracer::Context : at::ObserverContext {
   std::vector<void*> input_memory;
   std::optional<c10::Device> device;  // that it reads from
   bool is_node = false, inputs_nan = false, inputs_inf = false;
-  bool nested = false;     // in another operator, node or custom Function
-  bool in_kernel = false;  // in an operator that is no composition of others
+  bool nested = false;                       // in another operator, node or custom Function
+  bool in_kernel = false;                    // in an operator that is no composition of others
+  bool keeps = false, keeps_values = false;  // a dump wants checksums of it, and values too
+  record::KeptCall kept;
   void saw(const sense::Health& health) { inputs_nan |= health.nan != 0, inputs_inf |= health.inf() != 0; }
 };
 

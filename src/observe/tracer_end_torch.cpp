@@ -11,6 +11,7 @@
 #include "observe/op_tensors_torch.h"
 #include "observe/tracer_context_torch.h"
 #include "observe/unseen_write_torch.h"
+#include "observe/value_keeper_torch.h"
 #include "observe/zoned_memory_torch.h"
 
 namespace finitude::observe {
@@ -68,7 +69,7 @@ class Tracer::Ending {
   bool computes_integers() const {
     return integers_ && context_.call && !ended_.is_view && tracer_.may_keep_integers();
   }
-  void end() { tracer_.sink_.end(context_.token, std::move(ended_)); }
+  void end();
 
  private:
   void see_result(const at::Tensor& given, std::size_t index);
@@ -134,6 +135,7 @@ void Tracer::Ending::see_result(const at::Tensor& given, std::size_t index) {
   integers_ |= seen.use.dtype == sense::DType::kOther && at::isIntegralType(t.scalar_type(), false) &&
                t.numel() <= kMostIntegers && is_arithmetic(info_.name);
   add_made_nodes(given, !context_.written.empty(), &ended_.makes);
+  if (context_.keeps) context_.kept.outputs.push_back(ValueKeeper::get().look(impl, context_.keeps_values));
   ended_.outputs.push_back(std::move(seen));
 }
 
@@ -156,6 +158,7 @@ void Tracer::Ending::see_written() {
     use.first_bad = -1;
     use.bad_rows.clear();  // of what was there before
     bad_ |= !use.health.ok();
+    if (context_.keeps) context_.kept.outputs.push_back(w.kept_now(context_.keeps_values));
     ended_.outputs.push_back(std::move(w.input));
   }
   ended_.is_view = (any_ && all_views_ && context_.written.empty()) || hands_over(info_.name);
@@ -201,6 +204,12 @@ void Tracer::Ending::keep_call() {
   std::size_t size_bytes = 0;
   auto call = context_.call->finish(info_.name, fn_.overload_name(), &size_bytes);
   ended_.captured = tracer_.keep_call(context_.token.op, std::move(call), size_bytes);
+}
+
+void Tracer::Ending::end() {
+  tracer_.sink_.end(context_.token, std::move(ended_));
+  if (context_.keeps)
+    ValueKeeper::get().put(context_.token, tracer_.sink_.module_of(context_.token), std::move(context_.kept));
 }
 
 void Tracer::end_op(const at::RecordFunction& fn, Context* context) {

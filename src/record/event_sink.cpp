@@ -180,6 +180,17 @@ void EventSink::ask_who_is_freed() {
   }
 }
 
+std::string EventSink::module_of(Token token) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (token.generation != generation_.load(std::memory_order_relaxed) || token.op >= trace_.ops.size()) return {};
+  const Op* op = &trace_.ops[token.op];
+  if (op->stack >= trace_.stacks.size() && op->node < trace_.ops.size()) {
+    const OpId forward = trace_.ops[op->node].forward;
+    if (forward < trace_.ops.size()) op = &trace_.ops[forward];
+  }
+  return op->stack < trace_.stacks.size() ? trace_.stacks[op->stack].module : std::string();
+}
+
 StorageId EventSink::storage_of(void* memory) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto known = storages_.find(memory);

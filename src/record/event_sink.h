@@ -101,6 +101,8 @@ class EventSink {
   // Asks of each storage whether its memory has been given back, before the op that begins next. Takes the time of a
   // look at each storage; past a few times per trace it does nothing.
   void ask_who_is_freed();
+  // That it was called in; of one of a backward the one whose forward it derives. Empty: none, or a trace is gone.
+  std::string module_of(Token token) const;
   // The storage that lies there in the present trace; kNone: it has not been seen.
   StorageId storage_of(void* memory) const;
   // A value as it is now: only writes that ended before this call count.

@@ -8,8 +8,10 @@
 #include "capture/packed_capsule.h"
 #include "capture/tape_file.h"
 #include "compare/document.h"
+#include "compare/record_pairs.h"
 #include "compare/trace_run.h"
 #include "show/capsule_ops.h"
+#include "show/dump_files.h"
 #include "show/json_file.h"
 #include "show/run_about.h"
 
@@ -110,6 +112,14 @@ void choose(Recording& a, Recording& b, const Players* players) {
   }
 }
 
+// Of a dump of operators.
+compare::DumpedValues values_beside(const std::string& path) {
+  const std::string file = values_file_of(path);
+  auto values = compare::DumpedValues::open(file);
+  if (!values.ok()) throw Failed{kUnreadable, file + " " + values.why()};
+  return std::move(*values);
+}
+
 void compare_runs(const Recording& a, const Recording& b, const Players& players, compare::Compared* out) {
   const auto run = [&](const Recording& r, const char* letter) {
     if (r.trace) return compare::run_of_trace(json::object({{"trace", *r.trace}}));
@@ -130,6 +140,8 @@ void compare_runs(const Recording& a, const Recording& b, const Players& players
     }
   }
   out->rows = compare::rows_of(out->a, out->b, &out->pairs);
+  const compare::DumpedValues in_a = values_beside(a.path), in_b = values_beside(b.path);
+  compare::fill_in_values(out->a, in_a, out->b, in_b, out->rows, out->pairs);
   compare::fill_in(out->a, out->b, out->rows, out->pairs, out->results);
 }
 

@@ -154,6 +154,10 @@ bool is_msprobe(const std::string& path) {
          (front.find("\"task\"") != std::string::npos || front.find("\"level\"") != std::string::npos);
 }
 
+std::string values_file_of(const std::string& path) {
+  return path.ends_with(".json") ? path.substr(0, path.size() - 5) + ".safetensors" : "";
+}
+
 finitude::Result<DumpRead> read_dump(const std::string& path) {
   if (is_msprobe(path)) return read_msprobe(dump_json_of(path));
   DumpRead dump;
@@ -164,7 +168,7 @@ finitude::Result<DumpRead> read_dump(const std::string& path) {
   dump.about.erase("trace");
   const json run = about_of_run(path);
   for (const auto& [key, value] : run.items()) dump.about[key] = value;
-  if (path.ends_with(".json")) dump.values = path.substr(0, path.size() - 5) + ".safetensors";
+  dump.values = values_file_of(path);
   return dump;
 }
 

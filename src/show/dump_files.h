@@ -20,6 +20,8 @@ struct DumpRead {
 
 // A report with a trace, or msprobe's dump.json or a folder that holds one. kUnsupported: it is something else.
 finitude::Result<DumpRead> read_dump(const std::string& path);
+// That of a dump, whether it is there or not; "" of what is no file of a dump.
+std::string values_file_of(const std::string& path);
 // Is it msprobe's?
 bool is_msprobe(const std::string& path);
 

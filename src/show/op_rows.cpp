@@ -1,6 +1,8 @@
 #include "show/op_rows.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -18,7 +20,8 @@ void write_count(JsonWriter& w, std::string_view name, std::uint64_t count) {
   if (count != 0) w.field(name, count);
 }
 
-void write(JsonWriter& w, const record::Trace& trace, const record::TensorUse& use, bool is_input) {
+void write(JsonWriter& w, const record::Trace& trace, const record::TensorUse& use, bool is_input,
+           const record::KeptValue* kept, const std::string& name) {
   const sense::Health& h = use.health;
   w.open('{');
   if (!use.arg.empty()) w.field("arg", use.arg);
@@ -50,13 +53,27 @@ void write(JsonWriter& w, const record::Trace& trace, const record::TensorUse& u
     if (!storage.name.empty()) w.field("text", storage.name);
     if (h.numel == 1 && storage.origin == record::Origin::kConstant) w.flag("constant");
   }
+  if (kept != nullptr && kept->checksum) {
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016" PRIx64, *kept->checksum);
+    w.field("checksum", digits);
+    if (!kept->bytes.empty()) w.field("values", name);
+  }
   w.close('}');
 }
 
-void write(JsonWriter& w, const record::Trace& trace, std::span<const record::TensorUse> uses, bool is_input) {
+void write_side(JsonWriter& w, const record::Trace& trace, const record::Op& op, bool is_input, bool is_wanted,
+                const record::KeptCall* kept, std::size_t row) {
   w.key(is_input ? "inputs" : "outputs");
   w.open('[');
-  for (const auto& use : uses) write(w, trace, use, is_input);
+  const std::vector<record::TensorUse>& uses = is_input ? op.inputs : op.outputs;
+  for (std::size_t i = 0; is_wanted && i < uses.size(); ++i) {
+    const std::vector<record::KeptValue>* of_side = kept == nullptr ? nullptr
+                                                    : is_input      ? &kept->inputs
+                                                                    : &kept->outputs;
+    const record::KeptValue* value = of_side != nullptr && i < of_side->size() ? &(*of_side)[i] : nullptr;
+    write(w, trace, uses[i], is_input, value, value != nullptr ? value_name(row, op, is_input, i) : "");
+  }
   w.close(']');
 }
 
@@ -91,7 +108,8 @@ void write_scalars(JsonWriter& w, const record::Op& op) {
   if (any) w.close(']');
 }
 
-void write(JsonWriter& w, const record::Trace& trace, const record::Op& op, const RowParts& parts) {
+void write(JsonWriter& w, const record::Trace& trace, const record::Op& op, const RowParts& parts,
+           const record::KeptCall* kept, std::size_t row) {
   w.open('{');
   w.field("op", op.name);
   w.field("phase", record::kPhaseWords[static_cast<std::size_t>(op.phase)]);
@@ -103,21 +121,27 @@ void write(JsonWriter& w, const record::Trace& trace, const record::Op& op, cons
   if (op.random) w.flag("random");
   write_scalars(w, op);
   if (const auto growth = growth_of(op)) w.field("growth", *growth);
-  write(w, trace, std::span(op.inputs).first(parts.inputs ? op.inputs.size() : 0), true);
-  write(w, trace, std::span(op.outputs).first(parts.outputs ? op.outputs.size() : 0), false);
+  write_side(w, trace, op, true, parts.inputs, kept, row);
+  write_side(w, trace, op, false, parts.outputs, kept, row);
   w.close('}');
 }
 
 }  // namespace
 
-OpRows op_rows(const record::Trace& trace, std::span<const record::OpId> ops, const RowParts& parts) {
+std::string value_name(std::size_t row, const record::Op& op, bool is_input, std::size_t index) {
+  return std::to_string(row) + "." + op.name + (is_input ? ".input." : ".output.") + std::to_string(index);
+}
+
+OpRows op_rows(const record::Trace& trace, std::span<const record::OpId> ops, const RowParts& parts,
+               const record::KeptCalls& kept) {
   OpRows rows;
   JsonWriter w;
   w.open('[');
   for (const record::OpId id : ops) {
     const std::size_t before = w.size();
     if (rows.ops == parts.most_ops) break;
-    write(w, trace, trace.ops[id], parts);
+    const auto found = kept.find(id);
+    write(w, trace, trace.ops[id], parts, found == kept.end() ? nullptr : &found->second, rows.ops);
     if (w.size() >= parts.most_bytes) {
       w.cut(before);
       break;

@@ -1,11 +1,13 @@
 // The operations of a trace as a dump holds them: as op_table (findings.h) has them, without what is zero or empty,
-// and written as text at once. A dump is written while the program trains.
+// and written as text at once. A dump is written while the program trains. Of tensors with a checksum also that, and of
+// those whose values are kept the name that they have in the file of values.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
 
+#include "record/kept_values.h"
 #include "record/trace.h"
 
 namespace finitude::show {
@@ -20,6 +22,11 @@ struct OpRows {
   std::size_t ops = 0;  // how many are in it: the first of those that were asked for
 };
 
-OpRows op_rows(const record::Trace& trace, std::span<const record::OpId> ops, const RowParts& parts);
+// kept: of operators of the trace.
+OpRows op_rows(const record::Trace& trace, std::span<const record::OpId> ops, const RowParts& parts,
+               const record::KeptCalls& kept = {});
+
+// "12.aten::mm.input.0": the name of a tensor in the file of values. row: the operation's in OpRows.
+std::string value_name(std::size_t row, const record::Op& op, bool is_input, std::size_t index);
 
 }  // namespace finitude::show

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 KINDS = ("statistics", "checksums", "tensors")
-OPERATORS, STACKS = "operators", "stacks"  # what may be added to a kind: "tensors+operators+stacks"
+# What may be added to a kind: "tensors+operators+stacks".
+OPERATORS, OPERATORS_ONLY, STACKS = "operators", "operators-only", "stacks"
 PHASES = ("forward", "backward", "optimizer", "data")
 SIDES = ("inputs", "outputs")
 KEYS = ("module", "scope", "op", "phase", "side", "rank", "micro-batch", "rows")
@@ -48,13 +49,14 @@ class Steps:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """kind "": nothing is dumped. only: for each key the values of which one has to fit. with_operators: in addition to
-    what modules do. with_stacks: each record names all frames."""
+    """kind "": nothing is dumped. only: for each key the values of which one has to fit. with_operators: what operators
+    do is dumped, with_modules: what modules do. with_stacks: each record names all frames."""
 
     kind: str = ""
     steps: Steps = Steps((), ())
     only: tuple[tuple[str, tuple[str, ...]], ...] = ()
     with_operators: bool = False
+    with_modules: bool = True
     with_stacks: bool = False
 
     def scope(self) -> tuple[str, str] | None:
@@ -74,6 +76,10 @@ class Plan:
     def modules(self) -> list[str]:
         """The patterns of modules, also those of the scope."""
         return [*self._values("module"), *(self.scope() or ())]
+
+    def values(self, key: str) -> list[str]:
+        """Of which one has to fit; none: any does."""
+        return list(self._values(key))
 
     def only_text(self) -> str:
         return ",".join(f"{key}={value}" for key, values in self.only for value in values)
@@ -179,9 +185,9 @@ def check_kind(kind: str) -> None:
     if base not in ("", "off", *KINDS) or more and base not in KINDS:
         raise ValueError(f"is one of {', '.join(KINDS)}, off, not {kind!r}")
     for word in more:
-        if word not in (OPERATORS, STACKS):
-            raise ValueError(f"{base}+{word}: +{OPERATORS} or +{STACKS} can be added")
-    if OPERATORS in more and base == "statistics":
+        if word not in (OPERATORS, OPERATORS_ONLY, STACKS):
+            raise ValueError(f"{base}+{word}: +{OPERATORS_ONLY}, +{OPERATORS} or +{STACKS} can be added")
+    if {OPERATORS, OPERATORS_ONLY} & set(more) and base == "statistics":
         raise ValueError("statistics are of operators already; +operators is for checksums and tensors")
 
 
@@ -240,6 +246,6 @@ def parse(kind: str, steps: str, only: str, now: int = 0) -> Plan:
     """now: number of the step that comes next. Raises ValueError."""
     check_kind(kind)
     base, *more = kind.split("+")
-    return Plan(
-        base if base in KINDS else "", parse_steps(steps, now), parse_only(only), OPERATORS in more, STACKS in more
-    )
+    kind, has_modules = base if base in KINDS else "", base != "statistics" and OPERATORS_ONLY not in more
+    has_operators = not has_modules or OPERATORS in more
+    return Plan(kind, parse_steps(steps, now), parse_only(only), has_operators, has_modules, STACKS in more)

@@ -36,15 +36,16 @@ def find(path: str, rank: int = 0) -> dict[int, str]:
 
 def kind_of(file: str) -> str:
     """With which --dump a file can be compared: that which it was made with."""
-    if os.path.isfile(file.removesuffix(".json") + ".safetensors"):
-        return "tensors"
     if os.path.basename(file) == "dump.json":
         return "checksums"
+    kind, level = "statistics", ""
     try:
         with open(file, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return "checksums" if content.find(b'"checksum"') >= 0 else "statistics"
+            if content.find(b'"checksum"') >= 0:
+                kind, level = "checksums", "+operators-only" * (content.find(b'"storage"') >= 0)  # no module has that
     except (OSError, ValueError):  # an empty one cannot be mapped
-        return "statistics"
+        pass
+    return ("tensors" if os.path.isfile(file.removesuffix(".json") + ".safetensors") else kind) + level
 
 
 def _names(folder):

@@ -16,7 +16,7 @@ from . import sharding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from ..base.types import Tensor
@@ -39,14 +39,14 @@ DTYPES = {
 
 def as_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
     """The content of a file of that format. The dtypes are those of DTYPES."""
+    return safetensors((name, DTYPES[t.dtype], t.shape, content(t)) for name, t in tensors.items())
+
+
+def safetensors(tensors: Iterable[tuple[str, str, Sequence[int], bytes]]) -> bytes:
+    """The same of (name, word for the dtype, shape, content)."""
     header, parts, at = {}, [], 0
-    for name, tensor in tensors.items():
-        data = content(tensor)
-        header[name] = {
-            "dtype": DTYPES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [at, at + len(data)],
-        }
+    for name, word, shape, data in tensors:
+        header[name] = {"dtype": word, "shape": list(shape), "data_offsets": [at, at + len(data)]}
         parts.append(data)
         at += len(data)
     head = json.dumps(header).encode()

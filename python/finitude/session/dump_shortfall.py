@@ -88,13 +88,14 @@ class Shortfall:
             if rank == 0:
                 say(f"finitude: {missing}\n")
 
-    def dumped(self, step: int, seen: Sequence[Mapping[str, Any]], records: int, name_all: bool) -> None:
-        """seen: what there was in that step. records: how many were written. name_all: say what is there."""
+    def dumped(self, step: int, seen: Sequence[Mapping[str, Any]], records: int) -> None:
+        """seen: what there was in that step. records: how many were written. With the first step of a plan it is said
+        what is there."""
         unmatched = self._plan.unmatched(seen)
         self._unmatched = [u for u in unmatched if not self._dumped or u in self._unmatched]
         self._dumped += 1
         self._records += records
-        for one in unmatched if name_all else ():
+        for one in unmatched if self._dumped == 1 else ():
             key = one.partition("=")[0].replace("-", "_")
             names = dict.fromkeys(str(record.get(key, "")) for record in seen if record.get(key) not in ("", None))
             say(f"finitude: --dump-only {one} fits nothing in step {step}; there are: {_listed(list(names))}\n")

@@ -8,7 +8,7 @@ import os
 import shlex
 import subprocess
 
-from ..base import family, golden_dumps, programs
+from ..base import dump_plan, family, golden_dumps, programs
 from ..base.dump_plan import Plan, Steps
 from ..base.own_child import OwnChild
 from ..base.say import say
@@ -41,10 +41,11 @@ class Golden:
         self._files = golden_dumps.find(self._path, rank)
         if not self._files:
             return Plan()
-        kind = given.kind or golden_dumps.kind_of(next(iter(self._files.values())))
-        return dataclasses.replace(
-            given, kind=kind, steps=Steps(tuple((step, step) for step in sorted(self._files)), ())
-        )
+        steps = Steps(tuple((step, step) for step in sorted(self._files)), ())
+        if not given.kind:
+            kind = golden_dumps.kind_of(next(iter(self._files.values())))
+            given = dataclasses.replace(dump_plan.parse(kind, "0", ""), only=given.only)
+        return dataclasses.replace(given, steps=steps)
 
     def compare(self, step: int, file: str) -> None:
         """`file` is written."""

@@ -12,8 +12,8 @@ from ..base import control, dump_plan, pages
 from ..base.config import UsageError, read_toml
 from ..base.say import say
 from ..program import ranks, step_wrapper
-from ..program.module_calls import ModuleCalls
-from ..program.state_format import as_safetensors
+from ..program.module_calls import HEADER_BYTES, ModuleCalls
+from ..program.state_format import DTYPES, as_safetensors, safetensors
 from ..report import incident
 from . import native_callbacks
 from .dump_shortfall import Shortfall
@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    import torch
 
     from ..base.types import Config, Optimizer
     from ..report.document import Report
@@ -114,6 +116,7 @@ class StepDumps:
     def close(self) -> None:
         """The watch ends; the step that is under way is not dumped."""
         calls, self._under_record, self._calls, self.is_on = self._calls, None, None, False
+        _native.drop_values()
         if calls is not None:
             calls.end()
 
@@ -131,9 +134,13 @@ class StepDumps:
             self._stop(f"step {step} and later ones are not dumped")
             return
         self._under_record = step, self._alarms_so_far()
-        if self._has_operators() and not self._keeps_trace:
+        if plan.with_operators and not self._keeps_trace:
             _native.trace_start()
-        if plan.kind != "statistics":
+        if plan.with_operators and plan.kind != "statistics":
+            # Checksums, and of tensors their values; those that did not fit a filter would use up the room.
+            most = max(1, self._room()) if plan.kind == "tensors" else 0
+            _native.keep_values(plan.values("op"), plan.values("module"), plan.values("phase"), most)
+        if plan.with_modules:
             self._calls = ModuleCalls(self._in_guard, plan, self._room())
             self._calls.begin()
 
@@ -151,9 +158,6 @@ class StepDumps:
             "(--dump-only)\n"
         )
 
-    def _has_operators(self):
-        return self._plan.kind == "statistics" or self._plan.with_operators
-
     def _alarms_so_far(self):
         return len(self._report.alarms) + self._report.alarms_left_out
 
@@ -161,10 +165,11 @@ class StepDumps:
         calls, self._under_record, self._calls = self._calls, None, None
         if calls is not None:
             calls.end()
-        if self._alarms_so_far() != alarms:  # the step ran a second time, and what was recorded is of both
+        if self._alarms_so_far() != alarms:
+            _native.drop_values()  # the step ran a second time, and what was recorded is of both
             say(f"finitude: step {step} is not dumped: it is an alarm, and the report has what was found\n")
             return
-        self._write_dump(step, calls, self._operators() if self._has_operators() else None)
+        self._write_dump(step, calls, self._operators() if self._plan.with_operators else None)
 
     def _operators(self):
         """The trace of a step is taken, wherever the dump is written."""
@@ -192,22 +197,27 @@ class StepDumps:
             if calls.values:
                 parts[".safetensors"] = as_safetensors(calls.values)
         if operators is not None:
-            kinds, rows, written, without = self._rows(operators, sum(map(len, parts.values())))
+            kinds, rows, values, written, without = self._rows(operators, sum(map(len, parts.values())))
             seen, records = [*seen, *kinds], records or written
             lacks += without
-            parts["-operators.json" if calls is not None else ".json"] = rows
+            name = "-operators" if calls is not None else ""
+            parts[f"{name}.json"] = rows
+            if values:
+                parts[f"{name}.safetensors"] = values
         if lacks and not self._lacks_some:
             self._lacks_some = True
             self._report.add_not_watched(f"step {step} is not dumped whole, without {', '.join(lacks)}")
         document = {**self._report.document(), "alarms": [], "advisories": []}
         document.pop("trace", None)  # of an alarm
         self._write_files(step, folder, document, parts, records, bool(lacks))
-        self._shortfall.dumped(step, seen, records, self._is_first)
+        self._shortfall.dumped(step, seen, records)
         self._is_first = False
 
-    def _rows(self, operators: _native.DumpedStep, size: int) -> tuple[list[dict[str, Any]], bytes, int, list[str]]:
-        """([kind of operator], JSON of those that are wanted, how many, what is missing). size: bytes that are taken
-        by other files of the step."""
+    def _rows(
+        self, operators: _native.DumpedStep, size: int
+    ) -> tuple[list[dict[str, Any]], bytes, bytes, int, list[str]]:
+        """([kind of operator], JSON of those that are wanted, their values, how many, what is missing). size: bytes
+        that are taken by other files of the step."""
         plan = self._plan
         kinds, of_ops = operators.kinds()
         inside = dump_plan.Scope(plan.scope()).of_operators(kinds[i] for i in of_ops)
@@ -223,7 +233,23 @@ class StepDumps:
             lacks.append(f"{missing:,} operations beyond {beyond}")
         if operators.is_truncated():
             lacks.append("the operations at its end, more than the recorder holds")
-        return kinds, rows, written, lacks
+        values, without = self._values(operators.values(chosen[:written], sides), self._room() - size - len(rows))
+        if without := without + operators.without_values():
+            lacks.append(f"{without:,} values of operators beyond --dump-mb")
+        return kinds, rows, values, written, lacks
+
+    def _values(self, values: list[tuple[str, torch.dtype, list[int], bytes]], room: int) -> tuple[bytes, int]:
+        """(a file of them, of how many there was no room). room: bytes that it may have."""
+        fit, without = [], 0
+        for name, dtype, shape, content in values:
+            if dtype in DTYPES:
+                size = len(name) + HEADER_BYTES + len(content)
+                if size > room:
+                    without += 1
+                else:
+                    room -= size
+                    fit.append((name, DTYPES[dtype], shape, content))
+        return safetensors(fit) if fit else b"", without
 
     def _write_files(self, step, folder, document, parts, records, lacks_some):
         """parts: {end of the file's name: what it holds, of a JSON file the operations}."""
