@@ -21,8 +21,8 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WARM_UP = 4  # pairs
-KINDS = ("statistics", "checksums", "tensors")
-MSPROBE = (("statistics", "L1"), ("statistics", "L0"), ("tensor", "L0"))  # task, level
+KINDS = ("statistics", "checksums", "tensors", "checksums+operators-only", "tensors+operators-only")
+MSPROBE = (("statistics", "L1"), ("statistics", "L0"), ("tensor", "L0"), ("tensor", "L1"))  # task, level
 
 
 class Job:

@@ -3,7 +3,6 @@ whole values. Global hooks of torch.nn are in place while that step runs, and at
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from ..base.dump_plan import Scope
 from ..base.kinds import is_a
 from ..base.plain_json import number
 from . import optimizer_members, sharding
-from .state_format import DTYPES, content
+from .state_format import DTYPES
 from .tensor_stats import statistic_of
 
 TYPE_CHECKING = False
@@ -50,6 +49,7 @@ class ModuleCalls:
         self._waiting: list[tuple[int, dict[str, Any], list[tuple[dict[str, Any], Tensor]]]] = []  # place, record
         self._running: list[_Running] = []  # modules whose forward runs
         self._counts: dict[str, int] = {}
+        self._names: dict[int, dict[int, tuple[str, Module]]] = {}  # of what is in a module that called another
         self._handles: list[Any] = []
         self._backwards = _native.counters()["backward_calls"]  # before the step
 
@@ -65,6 +65,7 @@ class ModuleCalls:
         while self._handles:
             self._handles.pop().remove()
         self._running.clear()
+        self._names.clear()
 
     def read_devices(self) -> None:
         """What was copied off devices is looked at. The step has ended: here they are waited for."""
@@ -121,8 +122,10 @@ class ModuleCalls:
         if not self._running:
             return type(module).__name__
         parent = self._running[-1]
-        own = next((n for n, m in parent.module.named_modules() if m is module), type(module).__name__)
-        return f"{parent.path}.{own}"
+        if (names := self._names.get(id(parent.module))) is None:
+            names = self._names[id(parent.module)] = {id(m): (n, m) for n, m in parent.module.named_modules()}
+        own = names.get(id(module), ("", None))
+        return f"{parent.path}.{own[0] if own[1] is module else type(module).__name__}"
 
     def _close_one(self, module, args, kwargs, output):
         while self._running:  # a forward that raised may have left its own
@@ -272,8 +275,8 @@ def _look(entry, tensor):
 
 
 def checksum(tensor: Tensor) -> str:
-    """Of the bits of a tensor in row-major order: 16 digits."""
-    return hashlib.blake2b(content(tensor), digest_size=8).hexdigest()
+    """Of the elements of a tensor in row-major order: 16 digits."""
+    return f"{_native.checksum(tensor.detach().resolve_conj().resolve_neg()):016x}"
 
 
 def _named(value: Any, name: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Tensor]]:
