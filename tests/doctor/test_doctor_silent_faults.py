@@ -60,6 +60,27 @@ def test_silent_on_its_healthy_neighbour(tmp_path, name):
     assert not found(document, verdicts=("bad", "warn")) and not document["trouble"], document
 
 
+# Detached from some step on, with gradients that are set to None; and softmax over the wrong dimension.
+ENDED = "def loss_of(i):\n    loss = F.cross_entropy(model(x), y)\n    return loss.detach().requires_grad_() if i > 2 else loss\n"
+BATCH = "def loss_of(i):\n    return F.nll_loss(torch.log_softmax(model(x), dim=DIM), y)\n"
+
+
+@pytest.mark.parametrize(
+    ("check", "loss", "word"),
+    [
+        ("P24", ENDED, "no gradient in the last 17 steps, and did before"),
+        ("P24", ENDED.replace("i > 2", "i in (3, 4)"), ""),
+        ("P29", BATCH.replace("DIM", "0"), "a softmax over the rows of the batch"),
+        ("P29", BATCH.replace("DIM", "1"), ""),
+    ],
+)
+def test_gradients_that_end_and_a_softmax_over_the_batch(tmp_path, check, loss, word):
+    text = programs.text_of("model = Net()\n" + programs.SGD, loss + programs.LOOP)
+    _, document, _ = examine(tmp_path, text, *STEPS)
+    found = [one["text"] for one in said(document, check)]
+    assert len(found) == bool(word) and all(word in one for one in found), document["findings"]
+
+
 def test_the_operation_that_cuts_is_named(tmp_path):
     text = programs.BUGS["the encoder runs under no_grad"][1]
     _, document, _ = examine(tmp_path, text)

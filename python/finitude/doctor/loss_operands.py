@@ -38,6 +38,8 @@ def look(facts: dict[str, Any], flow: Flow, name: str, args: Sequence[Any]) -> N
         found.append({"what": "softmax twice", "classes": x.shape[int(args[1])], "at": place()})
     elif name == "aten::nll_loss_forward" and _are_probabilities(x, -1):
         found.append({"what": "no logarithm", "classes": x.shape[-1], "at": place()})
+    elif name == "aten::nll_loss_forward" and x.dim() == 2 and _are_over_the_batch(x.detach().float().exp()):
+        found.append({"what": "over the batch", "classes": x.shape[-1], "at": place()})
     elif name == "aten::binary_cross_entropy_with_logits" and x.requires_grad:
         if (one := flow.of(x)) is not None and one.made == "aten::sigmoid":
             found.append({"what": "sigmoid twice", "classes": 1, "at": place()})
@@ -56,6 +58,12 @@ def _are_probabilities(x: Tensor, dim: int) -> bool:
         return False
     x = x.float()
     return bool(x.min() >= 0) and bool(((x.sum(dim) - 1).abs() < TOLERANCE).all())
+
+
+def _are_over_the_batch(x: Tensor) -> bool:
+    """Of probabilities: do they sum to 1 over the rows, and not over the classes?"""
+    sums = [(x.sum(dim) - 1).abs() for dim in (0, 1)]
+    return min(x.shape) > 1 and bool((sums[0] < TOLERANCE).all()) and bool((sums[1] > TOLERANCE).any())
 
 
 def _broadcast(a: Tensor, b: Tensor) -> int:

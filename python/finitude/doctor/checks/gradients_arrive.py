@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..registry import bad, check, note, warn
 
+ENDED = 10  # steps without any gradient behind one that had one
 LONG = 20  # steps after which a part that never had a gradient is more than off for the moment
 ADVICE_CUT = (
     "compute with the tensor itself: no detach(), item(), numpy() or no_grad() between the parameter and the loss"
@@ -16,7 +17,7 @@ def _empty(p):
 
 @check("P24", "gradients-arrive", "steps")
 def arrives(steps):
-    """An optimizer that finds no gradient in any step: cleared between backward and step, a loss that is connected to
+    """An optimizer that finds no gradient in any step, or none in ten and more after it did: cleared between backward and step, a loss that is connected to
     none of its parameters, or all of them frozen. Parameters that the loss is computed from and that never get a
     gradient, with the operation where autograd loses them; or that are behind an operation whose derivative is zero
     everywhere (`round`, `sign`). Parameters that no loss reaches (a note; over 20 steps a warning); never frozen
@@ -37,6 +38,22 @@ def arrives(steps):
             yield from _nothing(steps, seen)
         else:
             yield from _parts(steps, seen)
+            yield from _ended(steps, seen)
+
+
+def _ended(steps, seen):
+    """Gradients that no longer come, while backward still runs."""
+    tail = seen[-ENDED:]
+    if len(seen) > ENDED and all(
+        s["backwards"] and all(p["trains"] and _empty(p) for p in s["parameters"]) for s in tail
+    ):
+        last = next(s for s in reversed(seen) if not all(map(_empty, s["parameters"])))
+        yield warn(
+            f"{last['optimizer']} found no gradient in the last {len(seen) - 1 - seen.index(last)} steps, and did before",
+            ADVICE_CUT + "; set_grad_enabled(True) after a validation",
+            steps.at(tail[-1]),
+            parameters=[p["name"] for p in last["parameters"]][:20],
+        )
 
 
 def _nothing(steps, seen):

@@ -16,6 +16,12 @@ WORDS = {
         "nll_loss takes logarithms of probabilities and was given probabilities: {n} losses of rows that sum to 1",
         "log_softmax, or cross_entropy of the logits",
     ),
+    "over the batch": (
+        bad,
+        "a loss of classes was given a softmax over the rows of the batch: {n} times the columns sum to 1, and the "
+        "rows do not",
+        "dim=-1, the dimension of the classes",
+    ),
     "sigmoid twice": (
         bad,
         "binary_cross_entropy_with_logits takes logits and was given the output of a sigmoid, {n} times",
@@ -43,7 +49,8 @@ WORDS = {
 
 @check("P29", "loss-operands", "steps")
 def operands(steps):
-    """Probabilities where a loss takes logits (a softmax or sigmoid twice) or their logarithm; a column of predictions
+    """Probabilities where a loss takes logits (a softmax or sigmoid twice) or their logarithm; a softmax over the batch
+    in place of the classes; a column of predictions
     minus a row of targets, which broadcasts to all pairs; inputs and targets that different permutations or loaders put
     in order."""
     by_place = {}
