@@ -49,7 +49,7 @@ class ModuleCalls:
         self._waiting: list[tuple[int, dict[str, Any], list[tuple[dict[str, Any], Tensor]]]] = []  # place, record
         self._running: list[_Running] = []  # modules whose forward runs
         self._counts: dict[str, int] = {}
-        self._names: dict[int, dict[int, tuple[str, Module]]] = {}  # of what is in a module that called another
+        self._paths: dict[int, dict[int, tuple[str, Module]]] = {}  # of what is in a module that called another
         self._handles: list[Any] = []
         self._backwards = _native.counters()["backward_calls"]  # before the step
 
@@ -65,7 +65,7 @@ class ModuleCalls:
         while self._handles:
             self._handles.pop().remove()
         self._running.clear()
-        self._names.clear()
+        self._paths.clear()
 
     def read_devices(self) -> None:
         """What was copied off devices is looked at. The step has ended: here they are waited for."""
@@ -122,8 +122,8 @@ class ModuleCalls:
         if not self._running:
             return type(module).__name__
         parent = self._running[-1]
-        if (names := self._names.get(id(parent.module))) is None:
-            names = self._names[id(parent.module)] = {id(m): (n, m) for n, m in parent.module.named_modules()}
+        if (names := self._paths.get(id(parent.module))) is None:
+            names = self._paths[id(parent.module)] = {id(m): (n, m) for n, m in parent.module.named_modules()}
         own = names.get(id(module), ("", None))
         return f"{parent.path}.{own[0] if own[1] is module else type(module).__name__}"
 

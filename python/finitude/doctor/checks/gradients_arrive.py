@@ -17,11 +17,11 @@ def _empty(p):
 
 @check("P24", "gradients-arrive", "steps")
 def arrives(steps):
-    """An optimizer that finds no gradient in any step, or none in ten and more after it did: cleared between backward and step, a loss that is connected to
-    none of its parameters, or all of them frozen. Parameters that the loss is computed from and that never get a
-    gradient, with the operation where autograd loses them; or that are behind an operation whose derivative is zero
-    everywhere (`round`, `sign`). Parameters that no loss reaches (a note; over 20 steps a warning); never frozen
-    ones."""
+    """An optimizer that finds no gradient in any step, or none in ten and more after it did: cleared between
+    backward and step, a loss that is connected to none of its parameters, or all of them frozen. Parameters that
+    the loss is computed from and that never get a gradient, with the operation where autograd loses them; or that
+    are behind an operation whose derivative is zero everywhere (`round`, `sign`). Parameters that no loss reaches
+    (a note; over 20 steps a warning); never frozen ones."""
     for seen in steps.by_optimizer().values():
         last = seen[-1]
         if "backwards" not in last or not last["parameters"]:
@@ -44,12 +44,13 @@ def arrives(steps):
 def _ended(steps, seen):
     """Gradients that no longer come, while backward still runs."""
     tail = seen[-ENDED:]
-    if len(seen) > ENDED and all(
-        s["backwards"] and all(p["trains"] and _empty(p) for p in s["parameters"]) for s in tail
-    ):
-        last = next(s for s in reversed(seen) if not all(map(_empty, s["parameters"])))
+    if len(seen) <= ENDED or any(not s["backwards"] or any(not _empty(p) for p in s["parameters"]) for s in tail):
+        return
+    last = next(s for s in reversed(seen) if not all(map(_empty, s["parameters"])))
+    if all(p["trains"] for s in tail for p in s["parameters"]):
         yield warn(
-            f"{last['optimizer']} found no gradient in the last {len(seen) - 1 - seen.index(last)} steps, and did before",
+            f"{last['optimizer']} found no gradient in the last {len(seen) - 1 - seen.index(last)} steps, "
+            "and did before",
             ADVICE_CUT + "; set_grad_enabled(True) after a validation",
             steps.at(tail[-1]),
             parameters=[p["name"] for p in last["parameters"]][:20],
