@@ -91,27 +91,17 @@ class DumpedStep {
     return py::make_tuple(kinds, of_ops);
   }
 
-  // (JSON array, how many operations are in it). chosen: indices, in order.
+  // (JSON array, how many operations are in it, [(name, dtype, shape, bytes)] of the file of values). chosen: indices,
+  // in order.
   py::tuple json(const std::vector<std::size_t>& chosen, const std::pair<bool, bool>& sides, bool stacks,
                  std::size_t most_ops, std::size_t most_bytes) const {
     std::vector<record::OpId> ops;
     for (const std::size_t i : chosen) ops.push_back(ops_.at(i));
     const show::OpRows rows =
         show::op_rows(*trace_, ops, {sides.first, sides.second, stacks, most_ops, most_bytes}, kept_);
-    return py::make_tuple(py::bytes(rows.text), rows.ops);
-  }
-
-  // [(name, dtype, shape, bytes)] of what the rows have values of: of the operations with these indices, in order.
-  py::list values(const std::vector<std::size_t>& chosen, const std::pair<bool, bool>& sides) const {
-    py::list found;
-    for (std::size_t row = 0; row < chosen.size(); ++row) {
-      const record::OpId id = ops_.at(chosen[row]);
-      const auto kept = kept_.find(id);
-      if (kept == kept_.end()) continue;
-      if (sides.first) add_values(row, id, true, kept->second.inputs, &found);
-      if (sides.second) add_values(row, id, false, kept->second.outputs, &found);
-    }
-    return found;
+    py::list values;
+    for (const show::NamedValue& one : rows.values) values.append(tuple_of(one));
+    return py::make_tuple(py::bytes(rows.text), rows.ops, values);
   }
 
   std::size_t without_values() const { return beyond_; }  // tensors, for which there was no room
@@ -119,18 +109,11 @@ class DumpedStep {
   bool is_truncated() const { return trace_->truncated; }
 
  private:
-  void add_values(std::size_t row, record::OpId id, bool is_input, const std::vector<record::KeptValue>& values,
-                  py::list* found) const {
-    const record::Op& op = trace_->ops[id];
-    const std::vector<record::TensorUse>& uses = is_input ? op.inputs : op.outputs;
-    for (std::size_t i = 0; i < std::min(values.size(), uses.size()); ++i) {
-      if (values[i].bytes.empty()) continue;
-      PyObject* const dtype =
-          reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<at::ScalarType>(values[i].scalar_type)));
-      found->append(py::make_tuple(text(show::value_name(row, op, is_input, i)),
-                                   py::reinterpret_borrow<py::object>(dtype), uses[i].shape,
-                                   py::bytes(values[i].bytes)));
-    }
+  static py::tuple tuple_of(const show::NamedValue& one) {
+    PyObject* const dtype =
+        reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<at::ScalarType>(one.value->scalar_type)));
+    return py::make_tuple(text(one.name), py::reinterpret_borrow<py::object>(dtype), one.use->shape,
+                          py::bytes(*one.value->bytes));
   }
 
   // Invalid UTF-8 is replaced: a name may be of any bytes.
@@ -148,7 +131,6 @@ void define_dumped_step(py::module_& m) {
   py::class_<DumpedStep>(m, "DumpedStep")
       .def("kinds", &DumpedStep::kinds)
       .def("json", &DumpedStep::json)
-      .def("values", &DumpedStep::values)
       .def("without_values", &DumpedStep::without_values)
       .def("is_truncated", &DumpedStep::is_truncated);
   // Until the step is taken: checksums of what operators read and give, and values of at most so many bytes.

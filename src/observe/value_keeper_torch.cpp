@@ -63,6 +63,7 @@ void ValueKeeper::start(KeptOperators operators) {
   beyond_ = 0;
   operators_ = std::move(operators);
   calls_.clear();
+  by_checksum_.clear();
   on_.store(true, std::memory_order_release);
 }
 
@@ -70,6 +71,7 @@ record::KeptCalls ValueKeeper::stop(std::size_t* beyond) {
   on_ = false;
   const std::lock_guard guard(mutex_);
   *beyond = beyond_;
+  by_checksum_.clear();
   return std::exchange(calls_, {});
 }
 
@@ -91,25 +93,56 @@ record::KeptValue ValueKeeper::look(TensorView v, caffe2::TypeMeta type, bool wi
   if (!type.isScalarType() || !host.read(&v)) return kept;
   kept.checksum = checksum(v);
   kept.scalar_type = static_cast<int>(type.toScalarType());
-  const std::size_t size = static_cast<std::size_t>(v.numel) * type.itemsize();
-  if (!with_values || !keeps_values_ || size == 0) return kept;
-  std::size_t room = room_.load(std::memory_order_relaxed);
-  do {
-    if (size > room) {
-      ++beyond_;
-      return kept;
-    }
-  } while (!room_.compare_exchange_weak(room, room - size));
-  kept.bytes = row_major(v, type.itemsize());
+  if (with_values && keeps_values_ && v.numel != 0) kept.bytes = this->kept(*kept.checksum, v, type.itemsize());
   return kept;
+}
+
+// What one call gives the next one reads: such values are held once.
+std::shared_ptr<const std::string> ValueKeeper::kept(std::uint64_t checksum, const TensorView& v, std::size_t item) {
+  const std::size_t size = static_cast<std::size_t>(v.numel) * item;
+  std::vector<std::shared_ptr<const std::string>> alike;
+  {
+    const std::lock_guard guard(mutex_);
+    const auto [first, end] = by_checksum_.equal_range(checksum);
+    for (auto at = first; at != end; ++at) {
+      if (at->second->size() == size) alike.push_back(at->second);
+    }
+    if (alike.empty() && size > room_) {
+      ++beyond_;
+      return nullptr;
+    }
+  }
+  auto bytes = std::make_shared<const std::string>(row_major(v, item));
+  for (const auto& one : alike) {
+    if (*one == *bytes) return one;
+  }
+  const std::lock_guard guard(mutex_);
+  if (size > room_) {
+    ++beyond_;
+    return nullptr;
+  }
+  room_ -= size;
+  by_checksum_.emplace(checksum, bytes);
+  return bytes;
+}
+
+// With the mutex held.
+void ValueKeeper::forget(std::uint64_t checksum, const std::shared_ptr<const std::string>& bytes) {
+  const auto [first, end] = by_checksum_.equal_range(checksum);
+  const auto found = std::find_if(first, end, [&](const auto& one) { return one.second == bytes; });
+  if (found == end) return;
+  room_ += bytes->size();
+  by_checksum_.erase(found);
 }
 
 void ValueKeeper::put(const record::EventSink::Token& call, const std::string& module, record::KeptCall&& kept) {
   const std::lock_guard guard(mutex_);
   if (!on()) return;
   if (!fits_module(operators_.modules, module)) {
-    for (const auto* side : {&kept.inputs, &kept.outputs}) {
-      for (const record::KeptValue& value : *side) room_ += value.bytes.size();
+    for (auto* side : {&kept.inputs, &kept.outputs}) {
+      for (record::KeptValue& value : *side) {
+        if (value.bytes != nullptr && value.bytes.use_count() == 2) forget(*value.checksum, value.bytes);
+      }
     }
     return;
   }

@@ -5,9 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "observe/tensor_view_torch.h"
@@ -41,9 +42,13 @@ class ValueKeeper {
   void put(const record::EventSink::Token& call, const std::string& module, record::KeptCall&& kept);
 
  private:
+  std::shared_ptr<const std::string> kept(std::uint64_t checksum, const TensorView& view, std::size_t item);
+  void forget(std::uint64_t checksum, const std::shared_ptr<const std::string>& bytes);
+
   std::atomic<bool> on_ = false, keeps_values_ = false;
-  std::atomic<std::size_t> room_ = 0, beyond_ = 0;
   mutable std::mutex mutex_;  // guards the rest
+  std::size_t room_ = 0, beyond_ = 0;
+  std::unordered_multimap<std::uint64_t, std::shared_ptr<const std::string>> by_checksum_;
   KeptOperators operators_;
   record::KeptCalls calls_;
   std::uint64_t generation_ = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -12,9 +13,9 @@
 namespace finitude::record {
 
 struct KeptValue {
-  std::optional<std::uint64_t> checksum;  // of the elements in row-major order
-  int scalar_type = 0;                    // as torch counts them
-  std::string bytes;                      // the elements in that order; empty: not kept
+  std::optional<std::uint64_t> checksum;     // of the elements in row-major order
+  int scalar_type = 0;                       // as torch counts them
+  std::shared_ptr<const std::string> bytes;  // the elements in that order, once for all that are alike; null: not kept
 };
 
 // As Op::inputs and Op::outputs.

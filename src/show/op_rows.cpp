@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "record/json_writer.h"
@@ -57,13 +59,26 @@ void write(JsonWriter& w, const record::Trace& trace, const record::TensorUse& u
     char digits[17];
     std::snprintf(digits, sizeof digits, "%016" PRIx64, *kept->checksum);
     w.field("checksum", digits);
-    if (!kept->bytes.empty()) w.field("values", name);
+    if (!name.empty()) w.field("values", name);
   }
   w.close('}');
 }
 
+// The names of values; what is alike has one.
+struct Names {
+  std::vector<NamedValue>& values;
+  std::map<std::tuple<const std::string*, int, std::vector<std::int64_t>>, std::string> known;
+
+  std::string of(const record::TensorUse& use, const record::KeptValue& value, const std::string& own) {
+    if (value.bytes == nullptr) return {};
+    const auto [at, is_new] = known.try_emplace({value.bytes.get(), value.scalar_type, use.shape}, own);
+    if (is_new) values.push_back({own, &use, &value});
+    return at->second;
+  }
+};
+
 void write_side(JsonWriter& w, const record::Trace& trace, const record::Op& op, bool is_input, bool is_wanted,
-                const record::KeptCall* kept, std::size_t row) {
+                const record::KeptCall* kept, std::size_t row, Names* names) {
   w.key(is_input ? "inputs" : "outputs");
   w.open('[');
   const std::vector<record::TensorUse>& uses = is_input ? op.inputs : op.outputs;
@@ -72,7 +87,9 @@ void write_side(JsonWriter& w, const record::Trace& trace, const record::Op& op,
                                                     : is_input      ? &kept->inputs
                                                                     : &kept->outputs;
     const record::KeptValue* value = of_side != nullptr && i < of_side->size() ? &(*of_side)[i] : nullptr;
-    write(w, trace, uses[i], is_input, value, value != nullptr ? value_name(row, op, is_input, i) : "");
+    const std::string own =
+        std::to_string(row) + "." + op.name + (is_input ? ".input." : ".output.") + std::to_string(i);
+    write(w, trace, uses[i], is_input, value, value != nullptr ? names->of(uses[i], *value, own) : "");
   }
   w.close(']');
 }
@@ -109,7 +126,7 @@ void write_scalars(JsonWriter& w, const record::Op& op) {
 }
 
 void write(JsonWriter& w, const record::Trace& trace, const record::Op& op, const RowParts& parts,
-           const record::KeptCall* kept, std::size_t row) {
+           const record::KeptCall* kept, std::size_t row, Names* names) {
   w.open('{');
   w.field("op", op.name);
   w.field("phase", record::kPhaseWords[static_cast<std::size_t>(op.phase)]);
@@ -121,29 +138,28 @@ void write(JsonWriter& w, const record::Trace& trace, const record::Op& op, cons
   if (op.random) w.flag("random");
   write_scalars(w, op);
   if (const auto growth = growth_of(op)) w.field("growth", *growth);
-  write_side(w, trace, op, true, parts.inputs, kept, row);
-  write_side(w, trace, op, false, parts.outputs, kept, row);
+  write_side(w, trace, op, true, parts.inputs, kept, row, names);
+  write_side(w, trace, op, false, parts.outputs, kept, row, names);
   w.close('}');
 }
 
 }  // namespace
 
-std::string value_name(std::size_t row, const record::Op& op, bool is_input, std::size_t index) {
-  return std::to_string(row) + "." + op.name + (is_input ? ".input." : ".output.") + std::to_string(index);
-}
-
 OpRows op_rows(const record::Trace& trace, std::span<const record::OpId> ops, const RowParts& parts,
                const record::KeptCalls& kept) {
   OpRows rows;
+  Names names{rows.values, {}};
   JsonWriter w;
   w.open('[');
   for (const record::OpId id : ops) {
     const std::size_t before = w.size();
+    const std::size_t values = rows.values.size();
     if (rows.ops == parts.most_ops) break;
     const auto found = kept.find(id);
-    write(w, trace, trace.ops[id], parts, found == kept.end() ? nullptr : &found->second, rows.ops);
+    write(w, trace, trace.ops[id], parts, found == kept.end() ? nullptr : &found->second, rows.ops, &names);
     if (w.size() >= parts.most_bytes) {
       w.cut(before);
+      rows.values.resize(values);
       break;
     }
     ++rows.ops;

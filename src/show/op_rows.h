@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "record/kept_values.h"
 #include "record/trace.h"
@@ -17,16 +18,21 @@ struct RowParts {
   std::size_t most_ops = 0, most_bytes = 0;  // of the text
 };
 
+// A tensor for the file of values: "12.aten::mm.input.0", of the first record that has it.
+struct NamedValue {
+  std::string name;
+  const record::TensorUse* use = nullptr;
+  const record::KeptValue* value = nullptr;
+};
+
 struct OpRows {
-  std::string text;     // a JSON array
-  std::size_t ops = 0;  // how many are in it: the first of those that were asked for
+  std::string text;                // a JSON array
+  std::size_t ops = 0;             // how many are in it: the first of those that were asked for
+  std::vector<NamedValue> values;  // of these, each once; they point into what was given
 };
 
 // kept: of operators of the trace.
 OpRows op_rows(const record::Trace& trace, std::span<const record::OpId> ops, const RowParts& parts,
                const record::KeptCalls& kept = {});
-
-// "12.aten::mm.input.0": the name of a tensor in the file of values. row: the operation's in OpRows.
-std::string value_name(std::size_t row, const record::Op& op, bool is_input, std::size_t index);
 
 }  // namespace finitude::show

@@ -78,6 +78,9 @@ def test_values_are_those_of_each_outermost_operator(tmp_path, tensors):
             arguments = [2] if op["op"] == "aten::pow" else []
             assert torch.equal(getattr(torch, op["op"][6:])(inputs, *arguments), output)
             compared.add(op["op"])
+    (squared,) = [op for op in ops if op["op"] == "aten::pow" and op["depth"] == 0 and op["phase"] == "forward"]
+    (head,) = [op for op in ops if op["op"] == "aten::linear" and op["module"] == "Net.head"]
+    assert squared["inputs"][0]["values"] == head["outputs"][0]["values"]  # it is written once
     assert len(compared) == 3 and {"backward", "optimizer"} <= {op["phase"] for op in ops}
     written = next(op for op in ops if op["op"] == "aten::add_" and op["phase"] == "optimizer")
     before, after = values[written["inputs"][0]["values"]], values[written["outputs"][0]["values"]]

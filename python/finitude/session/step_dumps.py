@@ -225,7 +225,7 @@ class StepDumps:
         chosen = [at for at, i in enumerate(of_ops) if inside[at] and taken[i]]
         sides = plan.has_side("inputs"), plan.has_side("outputs")
         room = max(0, min(self._room() - size, MOST_BYTES))
-        rows, written = operators.json(chosen, sides, plan.with_stacks, incident.MAX_OPS, room)
+        rows, written, kept = operators.json(chosen, sides, plan.with_stacks, incident.MAX_OPS, room)
         lacks = []
         if missing := len(chosen) - written:
             beyond = "--dump-mb" if room < MOST_BYTES else f"{MOST_BYTES >> 20} MB of a file"
@@ -233,7 +233,7 @@ class StepDumps:
             lacks.append(f"{missing:,} operations beyond {beyond}")
         if operators.is_truncated():
             lacks.append("the operations at its end, more than the recorder holds")
-        values, without = self._values(operators.values(chosen[:written], sides), self._room() - size - len(rows))
+        values, without = self._values(kept, self._room() - size - len(rows))
         if without := without + operators.without_values():
             lacks.append(f"{without:,} values of operators beyond --dump-mb")
         return kinds, rows, values, written, lacks
