@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test install-test test-frameworks test-exports test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-dump bench-compare bench-verify bench-silent bench-ranks bench-docs bench-peers gpu gpu-pack format lint house docs clean
+.PHONY: help setup build demo test test-thorough test-page test-ranks screenshots zoo test-matrix wheels wheels-test install-test test-frameworks test-exports test-neon fuzz bench-sense bench-overhead bench-pieces bench-lines bench-capsule bench-dump bench-compare bench-verify bench-silent bench-store bench-ranks bench-docs bench-peers gpu gpu-pack format lint house docs clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,12 @@ bench-verify: ## How many changed bits a verified step finds, and what it costs;
 bench-silent: ## Which silent faults finitude doctor finds; writes docs/silent-bugs.md
 	@tools/build.sh test
 	@$(PY) -m bench.silent --steps 20 --out docs/silent-bugs.md $(ARGS)
+
+bench-store: ## 200 kill -9 of a process that writes the store, then 10 million steps of 100 tensors: what docs/store.md says (25 minutes)
+	@tools/setup.sh test
+	@cmake --preset store --log-level=WARNING && cmake --build --preset store --target finitude_core_test
+	@FINITUDE_STORE_KILLS=200 FINITUDE_STORE_STEPS=10000000 build/store/finitude_core_test \
+	  --gtest_filter='*AKilledOne*:*ManyStepsOfHundred*'
 
 bench-ranks: ## What watching costs a training of two ranks, DDP and FSDP2, by pairs (20 minutes, idle machine; prints)
 	@tools/build.sh test

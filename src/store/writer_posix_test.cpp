@@ -97,7 +97,7 @@ TEST_F(StoreWriter, AForkedChildLetsItGo) {
   EXPECT_EQ(ask("SELECT max(last_step) FROM point"), 1);
 }
 
-// FINITUDE_STORE_KILLS=200: some minutes.
+// FINITUDE_STORE_KILLS=200 (make bench-store): some minutes.
 TEST_F(StoreWriter, AKilledOneLeavesNoWrongRow) {
   const char* wanted = std::getenv("FINITUDE_STORE_KILLS");
   const int kills = wanted == nullptr ? 3 : std::atoi(wanted);
