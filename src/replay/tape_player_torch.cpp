@@ -17,6 +17,7 @@
 #include "observe/no_warnings_torch.h"
 #include "observe/settings_torch.h"
 #include "observe/tape_values_torch.h"
+#include "replay/crash_line_posix.h"
 #include "replay/plain_call_torch.h"
 #include "replay/play_deadline.h"
 #include "replay/tape_calls.h"
@@ -287,6 +288,7 @@ class Player {
     {
       check_trusted_indices(op.schema(), stack);
       const at::RecordFunctionGuard traced(observer_ != nullptr && observer_->is_traced());
+      const AtWork named(tape_.operators[e.number].name.c_str(), index);
       op.callBoxed(&stack);
     }
     ++played_.calls;

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -72,8 +73,10 @@ def compiled(tmp_path_factory):
     )
 
 
-def player(*words):
-    done = subprocess.run([str(PLAYER), *map(str, words)], capture_output=True, text=True, timeout=300)
+def player(*words, env=None):
+    done = subprocess.run(
+        [str(PLAYER), *map(str, words)], env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=300
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -112,6 +115,27 @@ def test_libraries_that_cannot_be_loaded(compiled, tmp_path):
     # A bare name is a file beside the user, never one that the system finds.
     assert player("--library", "libm.so.6", compiled)[0] == 3
     assert player("--library", compiled)[0] == 2 and player("--import", "os", compiled)[0] == 2
+
+
+@pytest.fixture(scope="module")
+def crashing(tmp_path_factory):
+    have = f"torch.ops.load_library({library()!r})"
+    return record(tmp_path_factory.mktemp("crashing"), have, "torch.ops.userops.crashes(weight)")
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT])
+def test_an_operator_that_crashes_is_named(crashing, number):
+    assert player("--library", library(), crashing)[0] == 0
+    env = {"USEROPS_CRASH": str(int(number))}
+    code, said = player("--library", library(), "--step-through", crashing, env=env)
+    assert code == 3 and f"userops::crashes: the operator crashed with {number.name}" in said, said
+    assert "identical" not in said and said.count("crashed") == 1, said
+
+
+def test_an_operator_that_crashes_is_named_by_finitude_replay(crashing, tmp_path):
+    env = {"USEROPS_CRASH": str(int(signal.SIGSEGV))}
+    done = helpers.finitude(tmp_path, "replay", crashing, "--library", library(), env=env, cold=True)
+    assert done.code == 3 and "userops::crashes: the operator crashed with SIGSEGV" in done.err, done.text()
 
 
 def test_what_a_capsule_says_loads_nothing(compiled, tmp_path):

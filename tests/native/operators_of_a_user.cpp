@@ -4,6 +4,8 @@
 #include <torch/library.h>
 
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 
 namespace {
 
@@ -15,7 +17,20 @@ at::Tensor soft(const at::Tensor& x, double by) {
   return out;
 }
 
+// Crashes where it is wanted: in a replay, not where it is recorded.
+at::Tensor crashes(const at::Tensor& x) {
+  const char* how = std::getenv("USEROPS_CRASH");
+  if (how != nullptr) std::raise(std::atoi(how));
+  return soft(x, 1);
+}
+
 }  // namespace
 
-TORCH_LIBRARY(userops, m) { m.def("soft(Tensor x, float by) -> Tensor"); }
-TORCH_LIBRARY_IMPL(userops, CPU, m) { m.impl("soft", soft); }
+TORCH_LIBRARY(userops, m) {
+  m.def("soft(Tensor x, float by) -> Tensor");
+  m.def("crashes(Tensor x) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(userops, CPU, m) {
+  m.impl("soft", soft);
+  m.impl("crashes", crashes);
+}

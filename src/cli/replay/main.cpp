@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
     std::printf("finitude-replay %s\n", FINITUDE_VERSION);
     return written(0);
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // an operator that crashes ends the process
   finitude::cli::ReplayOptions options;
   std::string why = finitude::cli::parse_replay(words, &options);
   if (why.empty() && !options.break_at.empty())

@@ -14,6 +14,7 @@
 #include "cli/replay/replay_exit.h"
 #include "cli/replay/replay_perturb_torch.h"
 #include "cli/replay/replay_stress_torch.h"
+#include "replay/crash_line_posix.h"
 #include "replay/tape_calls.h"
 #include "replay/tape_compare_torch.h"
 #include "replay/tape_device_torch.h"
@@ -314,6 +315,7 @@ int run_replay(const ReplayOptions& options, const Say& out, const Say& err) {
 
 int run_replay(const ReplayOptions& options, const Say& out, const Say& err, StoppedCall* stopped) {
   const Say shown = printable(out), reported = printable(err);
+  const replay::CrashLine crash(kUnreadable);
   return Command(options, shown, reported, stopped).run();
 }
 
