@@ -2,11 +2,15 @@
 
 import json
 import os
+import subprocess
+import sys
+import threading
 
 import pytest
 
 import helpers
 from finitude.base import golden_dumps
+from finitude.base.own_child import OwnProcess
 
 TRAINS = """
 import os, torch
@@ -85,6 +89,48 @@ def test_damaged_golden_is_no_difference(tmp_path):
     got = trained(tmp_path, "runs", "--golden", str(damaged))
     assert "step 1 cannot be compared with --golden" in got.err and not got.report["advisories"], got.text()
     assert got.code == 0 and "steps agree" not in got.err
+
+
+TAKES_ANY_CHILD = """
+import os, threading, time
+def take():
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            time.sleep(0.0005)
+threading.Thread(target=take, daemon=True).start()
+"""
+
+
+def test_a_program_that_waits_for_any_child_hides_no_difference(tmp_path, golden):
+    """Whether it or Finitude comes first is a race; that the process gave 0 is no answer of it."""
+    got = helpers.run(tmp_path, TAKES_ANY_CHILD + TRAINS, "--golden", golden["checksums"], env={"FROM": "0"})
+    differs = bool(got.report["advisories"])
+    assert differs != ("cannot be compared with --golden" in got.err) and "steps agree" not in got.err, got.text()
+    assert got.code == 0 and not got.report["failures"], got.text()
+
+
+@pytest.mark.fast
+def test_the_code_of_a_process_that_somebody_else_waited_for_is_not_known():
+    def started(code):
+        return OwnProcess([sys.executable, "-S", "-c", code])
+
+    taken = started("raise SystemExit(3)")
+    os.waitpid(taken.pid, 0)
+    assert taken.poll() is not None and taken.is_taken
+    late = started("import time; time.sleep(0.2); raise SystemExit(3)")
+    threading.Thread(target=os.waitpid, args=(late.pid, 0)).start()
+    late.wait()
+    assert late.is_taken or late.returncode == 3
+    for code, expected in (("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)):
+        own = started(code)
+        assert own.wait() == expected and own.poll() == expected and not own.is_taken
+    own = started("import time; time.sleep(60)")
+    with pytest.raises(subprocess.TimeoutExpired):
+        own.wait(0.05)
+    own.kill()
+    assert own.wait() == -9
 
 
 @pytest.mark.parametrize(("name", "message"), [("nothing", "does not exist"), (".", "holds no dumps")])

@@ -13,7 +13,7 @@ import time
 
 from ..base import family
 from ..base.config import is_address
-from ..base.own_child import OwnChild
+from ..base.own_child import OwnChild, OwnProcess
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ class Listeners:
         if process.returncode:
             self._complain(f"--on-event {self._words_of_command[0]} ended with {process.returncode}", "failed command")
 
-    def _started(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _started(self, environment: dict[str, str]) -> OwnProcess:
         nowhere = subprocess.DEVNULL
-        return subprocess.Popen(
+        return OwnProcess(
             self._words_of_command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, env=environment
         )
 

@@ -16,7 +16,7 @@ import subprocess
 import time
 
 from .. import _native
-from ..base.own_child import OwnChild
+from ..base.own_child import OwnChild, OwnProcess
 from ..base.say import is_terminal, say
 from . import overlay_fs, restart_ranks
 from .overlay_fs import Overlay, scratch_outside
@@ -115,8 +115,9 @@ def run(
     took: float | None = None,
 ) -> tuple[int | None, str, str]:
     """Runs the command to its end. (exit code or None, why it did not come to the step or "", what has to be said of
-    its files). directory, stays: what the child leaves there stays. ours: Finitude's directories below the program's.
-    took: how many seconds the program took up to the step, where it has gone on since."""
+    its files). Neither code nor reason: the program has waited for it. directory, stays: what the child leaves there
+    stays. ours: Finitude's directories below the program's. took: how many seconds the program took up to the step,
+    where it has gone on since."""
     lasted = time.monotonic() - start.monotonic
     took_first = lasted if took is None else took
     limit = max(120.0, 6 * took_first)
@@ -147,7 +148,7 @@ def run(
             if overlay is not None:
                 environment = {**environment, overlay_fs.ENVIRONMENT: scratch}
             child = OwnChild()
-            process = subprocess.Popen(
+            process = OwnProcess(
                 command,
                 stdin=stdin,
                 stdout=subprocess.DEVNULL,
@@ -173,7 +174,8 @@ def run(
                 notice.update(waited)
             time.sleep(0.02)
         _kill(process)  # it ends without a word to the processes that the program has started in it
-        return process.returncode, "", overlay.ended() if overlay is not None else overlay_fs.written_below([start.cwd])
+        code = None if process.is_taken else process.returncode
+        return code, "", overlay.ended() if overlay is not None else overlay_fs.written_below([start.cwd])
     except KeyboardInterrupt:
         return None, INTERRUPTED, ""
     finally:

@@ -204,7 +204,8 @@ class Restart:
                 with open(result, encoding="utf-8") as f:
                     return json.load(f), "", files, folder
             except (OSError, ValueError):
-                why = why or f"the second process ended (exit code {code}) before step {order['step']}"
+                ended = "" if code is None else f" (exit code {code})"  # None: the program has waited for it
+                why = why or f"the second process ended{ended} before step {order['step']}"
                 return None, why + (f": {launch_command.ONCE}" if start.input_is_lost() else ""), files, folder
         finally:
             shutil.rmtree(directory, ignore_errors=True)

@@ -10,7 +10,7 @@ import subprocess
 
 from ..base import dump_plan, family, golden_dumps, programs
 from ..base.dump_plan import Plan, Steps
-from ..base.own_child import OwnChild
+from ..base.own_child import OwnChild, OwnProcess
 from ..base.say import say
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ class Golden:
         """path: "" for none."""
         self._report, self._path = report, path
         self._files: dict[int, str] = {}  # by step
-        self._running: list[tuple[int, str, subprocess.Popen[bytes], OwnChild]] = []  # step, command, its process
+        self._running: list[tuple[int, str, OwnProcess, OwnChild]] = []  # step, command, its process
         self._agreed: list[int] = []
         self.has_ended = False
 
@@ -56,7 +56,7 @@ class Golden:
         family.withdraw(environment)  # it is no part of the run
         child = OwnChild()
         try:
-            process = subprocess.Popen(
+            process = OwnProcess(
                 ["finitude", "diff", "--no-colour", "--", other, file],
                 executable=programs.path_of(programs.OFFLINE),
                 stdin=subprocess.DEVNULL,
@@ -84,7 +84,9 @@ class Golden:
             self._running.pop(0)
             child.ended()
             lines = out[:MOST_TEXT].decode("utf-8", "replace").splitlines()
-            if process.returncode == SAME:
+            if process.is_taken:
+                self._cannot_compare(step, "the program has waited for the process that does it")
+            elif process.returncode == SAME:
                 self._agreed.append(step)
             elif process.returncode == DIFFER:
                 self._differs(step, lines, command)
