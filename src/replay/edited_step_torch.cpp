@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "replay/tape_statistics_torch.h"
+
 namespace finitude::replay {
 namespace {
 
@@ -139,7 +141,7 @@ void EditedStep::change_node(std::size_t n, std::size_t index, std::vector<c10::
         capture::for_each_tensor(tape_.entries[other.entry].results, see);
       }
       const at::Tensor& t = arguments[a].toTensor();
-      if (!of_call && is_float(t) && !at::isfinite(t).all().item<bool>()) clean_[n] = false;
+      if (!of_call && is_float(t) && !at::isfinite(with_arithmetic(t)).all().item<bool>()) clean_[n] = false;
       continue;
     }
     // Where a checkpoint computes its forward again, the node reads what that came to.
@@ -308,7 +310,7 @@ void EditedStep::outcome(std::size_t index, const at::Tensor& tensor) {
   const capture::Outcome& outcome = tape_.outcomes[index];
   const std::string what = outcome_name(outcome);
   if (is_float(tensor)) {
-    const at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
+    const at::Tensor values = with_arithmetic(tensor.is_sparse() ? tensor._values() : tensor);
     const bool ok =
         outcome.kind == "buffer" ? !values.isnan().any().item<bool>() : at::isfinite(values).all().item<bool>();
     if (!ok) bad.push_back(what);

@@ -21,6 +21,7 @@
 #include "replay/carried_rows.h"
 #include "replay/tape_observer_torch.h"
 #include "replay/tape_player.h"
+#include "replay/tape_statistics_torch.h"
 
 namespace finitude::replay {
 namespace {
@@ -51,9 +52,10 @@ std::vector<at::Tensor> tensors_in(const c10::IValue& value) {
 bool is_bad(const PlayedCall& call, const JudgedCall& judged) {
   std::size_t number = 0;
   for (const c10::IValue& result : call.results) {
-    for (const at::Tensor& t : tensors_in(result)) {
+    for (const at::Tensor& given : tensors_in(result)) {
       if (std::ranges::find(judged.notes, number++) != judged.notes.end()) continue;
-      if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) continue;
+      if (!at::isFloatingType(given.scalar_type()) && !at::isComplexType(given.scalar_type())) continue;
+      const at::Tensor t = with_arithmetic(given);
       if ((judged.nan_only ? at::isnan(t) : at::isfinite(t).logical_not()).any().item<bool>()) return true;
     }
   }

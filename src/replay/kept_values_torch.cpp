@@ -109,7 +109,7 @@ std::vector<at::Tensor> reported_by(const PlayedCall& call) {
 
 void KeptValues::note_rows(const at::Tensor& t) {
   if (!holds_floats(t) || t.is_sparse() || t.dim() == 0 || t.size(0) < 2 || t.numel() == 0) return;
-  const at::Tensor bad = at::isfinite(t).logical_not().reshape({t.size(0), -1}).any(1);
+  const at::Tensor bad = at::isfinite(with_arithmetic(t)).logical_not().reshape({t.size(0), -1}).any(1);
   const at::Tensor rows = bad.nonzero().flatten().contiguous();
   const auto* row = rows.const_data_ptr<std::int64_t>();
   touched_[t.size(0)].insert(row, row + rows.numel());
@@ -136,7 +136,7 @@ void KeptValues::undo_decisions(const PlayedCall& call) {
       const at::Tensor& from = argument.tensor;
       if (!from.defined() || !is_plain(from) || from.sizes() != t.sizes() || from.is_alias_of(t)) continue;
       if (holds_floats(from))
-        add(&of_nan, at::isnan(from));
+        add(&of_nan, at::isnan(with_arithmetic(from)));
       else if (from.scalar_type() == at::kBool)
         add(&of_decisions, decided_by_nan(from));
     }
@@ -154,7 +154,7 @@ bool KeptValues::after(const PlayedCall& call) {
   if (call.index >= sites_.reached.size() || !sites_.reached[call.index]) return true;
   const bool of_site = sites_.site_at.contains(call.index), of_node = sites_.node_at.contains(call.index);
   for (const NamedTensor& t : tensors_of(call.schema.arguments(), call.arguments)) {
-    if (holds_floats(t.tensor) && !t.tensor.is_sparse() && !at::isfinite(t.tensor).all().item<bool>())
+    if (holds_floats(t.tensor) && !t.tensor.is_sparse() && !at::isfinite(with_arithmetic(t.tensor)).all().item<bool>())
       read_bad_.insert(call.index);
   }
   if (read_bad_.contains(call.index) || !decided_.empty()) undo_decisions(call);

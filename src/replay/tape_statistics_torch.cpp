@@ -93,6 +93,10 @@ std::vector<NamedTensor> written_of(const c10::FunctionSchema& schema, c10::Arra
   return found;
 }
 
+at::Tensor with_arithmetic(const at::Tensor& tensor) {
+  return c10::isFloat8Type(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
+}
+
 at::Tensor copy_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().is_cpu() ? tensor.clone() : observe::on_host(tensor);
 }

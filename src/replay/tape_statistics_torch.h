@@ -26,6 +26,9 @@ std::vector<NamedTensor> tensors_of(const std::vector<c10::Argument>& schema, c1
 // Of the arguments those that the operator writes.
 std::vector<NamedTensor> written_of(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments);
 
+// torch computes with no number of eight bits, nor says whether one is finite: as float32. Others as they are.
+at::Tensor with_arithmetic(const at::Tensor& tensor);
+
 // A copy in memory of its own, of the CPU, in the same layout where it has no overlap.
 at::Tensor copy_of(const at::Tensor& tensor);
 
