@@ -361,30 +361,6 @@ void also_where_it_is_read_again(Finding& finding, const Evidence& evidence) {
   finding.edits.insert(finding.edits.end(), widened.begin(), widened.end());
 }
 
-void also_at_other_readers(Finding& finding, const Evidence& evidence) {
-  const record::Trace& trace = evidence.trace;
-  const auto fills = [](const Edit& edit) {
-    return edit.kind == Edit::Kind::kReplace && (edit.from_any_bad || !std::isfinite(edit.from)) && edit.args.empty();
-  };
-  const auto filled = std::ranges::find_if(finding.edits, fills);
-  if (filled == finding.edits.end() || filled->ops.empty() || filled->ops.front() >= trace.ops.size()) return;
-  if (trace.ops[filled->ops.front()].phase != record::Phase::kForward) return;
-  Edit edit = *filled;
-  edit.args.assign(edit.ops.size(), edit.arg);
-  for (const Reader& reader : other_readers(trace, filled->ops, filled->arg)) {
-    const record::Op& op = trace.ops[reader.call];
-    // Of a call and its parts the call is enough.
-    if (op.is_view || reader.is_written || std::ranges::find(edit.ops, op.parent) != edit.ops.end()) continue;
-    edit.ops.push_back(reader.call);
-    edit.args.push_back(reader.arg);
-  }
-  if (edit.ops.size() == filled->ops.size()) return;
-  edit.text += ", at every call that reads the same";
-  edit.also = ", at each line that reads it so" + lines_of(trace, edit.ops);
-  edit.code.clear();  // of several calls
-  finding.edits.push_back(std::move(edit));
-}
-
 namespace {
 
 // Do the births come from this call, or is it the forward of one?
@@ -398,6 +374,10 @@ bool is_birth(const Evidence& evidence, record::OpId call) {
                              [&](const locate::Birth& b) { return within(b.op) || within(b.forward); });
 }
 
+bool fills(const Edit& edit) {
+  return edit.kind == Edit::Kind::kReplace && (edit.from_any_bad || !std::isfinite(edit.from));
+}
+
 std::string numbered(const std::vector<std::size_t>& numbers, std::size_t of) {
   constexpr std::size_t kShown = 3;
   std::string text = numbers.size() == 1 ? "call " : "calls ";
@@ -408,6 +388,35 @@ std::string numbered(const std::vector<std::size_t>& numbers, std::size_t of) {
 }
 
 }  // namespace
+
+void also_at_other_readers(Finding& finding, const Evidence& evidence) {
+  const record::Trace& trace = evidence.trace;
+  const auto changes = [](const Edit& edit) {
+    return edit.changes_argument() && edit.args.empty() && !edit.ops.empty();
+  };
+  auto first = std::ranges::find_if(finding.edits, [&](const Edit& edit) { return changes(edit) && fills(edit); });
+  const bool is_bad = first != finding.edits.end();
+  if (!is_bad) first = std::ranges::find_if(finding.edits, changes);
+  if (first == finding.edits.end() || first->ops.front() >= trace.ops.size() || first->kind == Edit::Kind::kShift)
+    return;
+  if (trace.ops[first->ops.front()].phase != record::Phase::kForward) return;
+  Edit edit = *first;
+  edit.args.assign(edit.ops.size(), edit.arg);
+  for (const Reader& reader : other_readers(trace, first->ops, first->arg)) {
+    const record::Op& op = trace.ops[reader.call];
+    // Of a call and its parts the call is enough. A number at which one operator has no value may be right for others.
+    if (op.is_view || reader.is_written || std::ranges::find(edit.ops, op.parent) != edit.ops.end()) continue;
+    if (!is_bad && !is_birth(evidence, reader.call)) continue;
+    edit.ops.push_back(reader.call);
+    edit.args.push_back(reader.arg);
+  }
+  if (edit.ops.size() == first->ops.size()) return;
+  edit.text += is_bad ? ", at every call that reads the same" : ", at every birth that reads the same";
+  edit.also = (is_bad ? ", at each line that reads it so" : ", and at each call that fails on the same values") +
+              lines_of(trace, edit.ops);
+  edit.code.clear();  // of several calls
+  finding.edits.push_back(std::move(edit));
+}
 
 void also_at_guilty_calls(Finding& finding, const std::vector<Edit>& wide, const Evidence& evidence) {
   for (const Edit& edit : wide) {

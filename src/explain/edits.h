@@ -74,7 +74,8 @@ void also_at_other_births(Finding& finding, const Evidence& evidence);
 void also_where_it_is_read_again(Finding& finding, const Evidence& evidence);
 
 // Where other calls read the same values that are not finite (the batch of which a sum and a product are taken): an
-// edit that puts a number in their place, at all of them, after the others.
+// edit that puts a number in their place, at all of them, after the others. Where they are finite, and another operator
+// has no value there either (var.log() + d / var): the first edit of an argument, at all such births.
 void also_at_other_readers(Finding& finding, const Evidence& evidence);
 
 // Of `wide`, edits of all calls from one expression (the stages of a solver, the layers of a loop), where not all of

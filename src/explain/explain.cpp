@@ -57,6 +57,11 @@ std::optional<Finding> best_of(const Evidence& evidence, bool half) {
 }  // namespace
 
 Finding explain(const Evidence& evidence) {
+  if (const auto divisor = infinite_divisor(evidence)) {
+    Finding found = explain({evidence.trace, evidence.located, divisor->birth, evidence.history, evidence.lab});
+    found.text += divisor->then;
+    return found;
+  }
   Finding best = best_of(evidence, true).value_or(unknown(evidence));
   report_wrapped(best, evidence);
   report_size_origin(best, evidence);

@@ -53,6 +53,25 @@ TEST(DivisionByZero, TheAdviceIsWhatIsTriedFirst) {
   EXPECT_NE(both.fix_text.find("clamp the denominator"), std::string::npos) << both.fix_text;
 }
 
+// p / (1 - p) of a sigmoid that has come to 1; sqrt of a sum of squares, where a clamp of the root is too late.
+TEST(DivisionByZero, SaysWhatSaturatedAndClampsWhatARootIsTakenOf) {
+  B saturated;
+  const auto p = saturated.tensor({1, 0.5}), rest = saturated.tensor({0, 0.5});
+  saturated.op("aten::sigmoid", {{"self", saturated.tensor({200, 0})}}, {p});
+  saturated.op("aten::rsub", {{"self", p}, {"other", saturated.number(1)}}, {rest});
+  saturated.born(saturated.op("aten::div", {{"self", p}, {"other", rest}}, {saturated.tensor({kInf, 1})}));
+  const Finding odds = saturated.explained();
+  EXPECT_NE(odds.text.find("sigmoid saturated in float32"), std::string::npos) << odds.text;
+  B b;
+  const auto squares = b.tensor({0, 4}), norm = b.tensor({0, 2});
+  const auto root = b.op("aten::sqrt", {{"self", squares}}, {norm});
+  b.born(b.op("aten::div", {{"self", b.tensor({0, 2})}, {"other", norm}}, {b.tensor({kNaN, 1})}));
+  const Finding f = b.explained();
+  const auto of_root = std::ranges::find_if(f.edits, [&](const auto& edit) { return edit.ops.front() == root; });
+  ASSERT_NE(of_root, f.edits.end());
+  EXPECT_EQ(of_root->arg, "self");
+}
+
 TEST(DivisionByZero, DenominatorFactorIsTheZeroNorm) {
   for (const bool one : {true, false}) {
     B b;

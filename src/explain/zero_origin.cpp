@@ -59,7 +59,36 @@ std::string words(const Scene& s, const record::TensorUse& operand) {
   return held_by(s.trace, *way.back().from);
 }
 
+bool is_part_of(const record::Trace& trace, record::OpId id, record::OpId of) {
+  for (int depth = 0; id < trace.ops.size() && depth < 16; ++depth, id = trace.ops[id].parent)
+    if (id == of) return true;
+  return false;
+}
+
 }  // namespace
+
+std::optional<InfiniteDivisor> infinite_divisor(const Evidence& evidence) {
+  const Scene s(evidence);
+  const auto point = s.first ? find_point(*s.first) : std::nullopt;
+  if (!point || point->edge != 0 || !point->operand.tensor) return std::nullopt;
+  const std::vector<ZeroLink> way = way_of_zeros(s.trace, s.culprit, *point->operand.tensor);
+  if (way.empty() || way.back().from) return std::nullopt;
+  const record::OpId made = way.back().op;
+  const record::Op& division = s.trace.ops[made];
+  const bool inverse = plain_name(division.name) == "reciprocal";
+  if (!inverse && !one_of(plain_name(division.name), {"div", "true_divide"})) return std::nullopt;
+  const Operand divisor = operand(division, inverse ? "self" : "other", inverse ? 0 : 1);
+  if (!divisor.tensor || !divisor.has_inf()) return std::nullopt;
+  const BadOrigin origin = bad_origin(s.trace, made, *divisor.tensor);
+  const auto& births = evidence.located.births;
+  for (std::size_t i = 0; i < births.size(); ++i) {
+    if (origin.op == record::kNone || i == evidence.birth || births[i].op >= made) continue;
+    if (!is_part_of(s.trace, origin.op, births[i].op) && !is_part_of(s.trace, births[i].op, origin.op)) continue;
+    return InfiniteDivisor{i, "; " + division.name + at_line(s.trace, division) + " divides by it, and " +
+                                  s.first->name + at_line(s.trace, *s.first) + " has no value at the zeros of that"};
+  }
+  return std::nullopt;
+}
 
 void report_zero_origin(Finding& finding, const Evidence& evidence) {
   const Scene s(evidence);

@@ -52,6 +52,22 @@ TEST(ZeroOrigin, WhatHasAName) {
   EXPECT_TRUE(zero_text_has(found, "; the zero is in batch[1], which has 1 zero among 3 values")) << found.text;
 }
 
+// exp overflows, x / Inf is 0, and the logarithm has no value there: the overflow is the cause, not the zero.
+TEST(ZeroOrigin, AQuotientByInfinityIsExplainedByTheInfinity) {
+  for (const bool infinite : {true, false}) {
+    B b;
+    const auto whole = b.tensor({infinite ? kInf : 3e38}), quotient = b.tensor({0});
+    const auto first = b.op("aten::exp", {{"self", b.tensor({infinite ? 200.0 : 88.0})}}, {whole});
+    b.op("aten::div", {{"self", b.tensor({infinite ? 1.0 : 0.0})}, {"other", whole}}, {quotient});
+    const locate::Birth overflow = b.born(first);
+    b.born(b.op("aten::log", {{"self", quotient}}, {b.tensor({-kInf})}));
+    if (infinite) b.located.births.push_back(overflow);
+    const Finding found = b.explained();
+    EXPECT_EQ(found.cause_class, infinite ? "exp-overflow" : "log-of-zero") << found.text;
+    EXPECT_EQ(zero_text_has(found, "divides by it, and aten::log"), infinite) << found.text;
+  }
+}
+
 // A layer begins with a copy of its bias, whose zeros say nothing of those that it gives.
 TEST(ZeroOrigin, NothingOfABias) {
   B b;

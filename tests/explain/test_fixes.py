@@ -382,6 +382,22 @@ def test_infinity_of_a_batch_that_is_read_twice_is_filled_for_both(tmp_path):
     assert "at every call that reads the same" in fix["tried"], fix
 
 
+@pytest.mark.parametrize("root", ["(h * h).sum(1, keepdim=True).sqrt()", "(h * h).sum(1, keepdim=True) ** 0.5"])
+def test_norm_with_a_root_is_clamped_before_the_root(tmp_path, root):
+    """A clamp behind it does not protect the gradient: the derivative of the root is infinite."""
+    fix, cause = fix_of(run(tmp_path, f"h = layer(x) * x\nloss = (h / {root}).mean()")[0])
+    assert cause["class"] == "division-by-zero" and fix["verified"], (fix, cause)
+    assert "epsilon added to the norm" not in fix["text"] and "before that call" in fix["text"], fix
+    refuted = [e for e in cause["experiments"] if "other clamped at 1e-12" in e["name"]]
+    assert refuted and refuted[0]["outcome"].startswith("not finite"), cause
+
+
+def test_a_step_that_rounds_to_eight_bits_can_be_tried(tmp_path):
+    lines = "s = 448 / x.amax(1, keepdim=True)\nh = (x * s).to(torch.float8_e4m3fn).float() / s\nloss = layer(h).mean()"
+    fix, cause = fix_of(run(tmp_path, lines)[0])
+    assert cause["class"] == "division-by-zero" and fix["verified"], (fix, cause)
+
+
 def test_iterations_that_read_the_loss_refute_no_change(tmp_path):
     """LBFGS computes with the numbers of its losses, which are on the tape as they were."""
     text = """

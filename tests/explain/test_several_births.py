@@ -45,6 +45,19 @@ def test_a_divisor_that_is_a_number(tmp_path, loss, divisor, fix):
     assert fix in alarm["fix"]["text"] and "epsilon" not in alarm["fix"]["text"], done.text()
 
 
+def test_a_zero_at_which_two_operators_have_no_value_is_clamped_for_both(tmp_path):
+    """As the variance of a Gaussian likelihood: clamped for the logarithm alone, the quotient is still infinite."""
+    done, alarm = alarm_of(tmp_path, "(p.log() + 2 / p).mean()")
+    assert alarm["fix"]["verified"] and "at every birth that reads the same" in alarm["fix"]["tried"], done.text()
+    assert "and at each call that fails on the same values" in alarm["fix"]["text"], done.text()
+
+
+def test_a_zero_that_a_division_by_infinity_gives_is_explained_by_the_infinity(tmp_path):
+    done, alarm = alarm_of(tmp_path, "-torch.log(p.exp() / torch.exp(p + 1000 * (i == 2))).mean()")
+    assert alarm["cause"]["class"] == "exp-overflow", done.text()
+    assert "divides by it, and aten::log" in alarm["cause"]["text"], done.text()
+
+
 def test_a_redacted_report_quotes_no_line(tmp_path):
     done = run(tmp_path, TRAINING + STEP.replace("LOSS", "(p + 1).mean() / n"), "--level", "trace", "--redact")
     text = done.the_alarm()["cause"]["text"]

@@ -61,6 +61,13 @@ record::OpId maker_of_zeros(const Scene& s, record::OpId reader, const record::T
   return made;
 }
 
+// The root, or power, that made the zeros. Its derivative is infinite there, whatever is done to what it gives.
+record::OpId root_of_zeros(const Scene& s, const Point& point) {
+  if (!point.operand.tensor || point.arg.empty()) return record::kNone;
+  const record::OpId made = maker_of_zeros(s, s.culprit, *point.operand.tensor);
+  return made != record::kNone && one_of(plain_name(s.trace.ops[made].name), {"sqrt", "pow"}) ? made : record::kNone;
+}
+
 // What the zero is, by the op that made it.
 std::string what_is_zero(const Scene& s, const Point& point) {
   if (!point.operand.tensor) return {};
@@ -71,6 +78,11 @@ std::string what_is_zero(const Scene& s, const Point& point) {
   const EdgeOrigin origin = edge_origin(s.trace, s.culprit, *point.operand.tensor, point.edge);
   if (origin.kind == EdgeKind::kNumberIsEdge) return ": " + rounded_number(s.trace, origin);
   if (origin.kind == EdgeKind::kRounded) return ": exp of a number near 0 is 1 in " + dtype_name(point.operand.dtype());
+  if (origin.kind == EdgeKind::kSaturated) {
+    const std::string of = plain_name(s.trace.ops[origin.op].name);
+    return ": " + of + (one_of(of, {"exp", "softmax", "safe_softmax"}) ? " underflowed in " : " saturated in ") +
+           dtype_name(result_dtype(s.trace.ops[origin.op]));
+  }
   const std::string name = plain_name(s.trace.ops[made].name);
   if (one_of(name, {"div", "true_divide", "reciprocal"})) {
     const Operand divisor = operand(s.trace.ops[made], name == "reciprocal" ? "self" : "other", name != "reciprocal");
@@ -196,17 +208,22 @@ using Way = Advice::Way;
 
 // What to do about it depends on what the denominator is. replaces: the first change that is tried puts another number
 // in the place of the zeros, instead of a clamp.
-Advice fix_for(const std::string& what, const Point& point, bool replaces, bool iterates) {
+Advice fix_for(const std::string& what, const Point& point, bool replaces, bool iterates, bool of_root) {
   if (what.find("which is all zero") != std::string::npos)
     return {
         "give the weight small random numbers instead of zeros (nn.init): of zeros there is no direction to normalise"};
   if (what.find("its own norm") != std::string::npos)
     return {
         "give that part of the weight small random numbers instead of zeros (nn.init): such a normalisation divides "
-        "by the norm without an epsilon; in one of your own, clamp the norm"};
+        "by the norm without an epsilon" +
+        std::string(of_root ? "" : "; in one of your own, clamp the norm")};
   if (what.find("near 0 is 1") != std::string::npos)
     return {.text = "torch.expm1(x) in the place of exp(x) - 1", .way = Way::kNoEdit};
-  if (what.find("norm of") != std::string::npos) return {"F.normalize, or an epsilon added to the norm"};
+  if (what.find("norm of") != std::string::npos)
+    return {of_root
+                ? "F.normalize, or an epsilon under the root, (s + eps).sqrt(): one that is added after it leaves an "
+                  "infinite derivative"
+                : "F.normalize, or an epsilon added to the norm"};
   if (what.find("spread") != std::string::npos && point.arg.empty())
     return {"give the normalisation an epsilon (eps=1e-5): it has none that counts"};
   if (what.find("spread") != std::string::npos) return {"add an epsilon to the variance, e.g. (var + eps).sqrt()"};
@@ -273,8 +290,9 @@ class DivisionByZero : public Rule {
       text += " (the denominator holds " + zeros_of(point->operand) + (rows ? at_rows(s.birth) : "") + ")";
     if (iteration) text += "; it is computed from what this line gave before in the same step";
     text += hidden_by(s);
+    const record::OpId root = root_of_zeros(s, *point);
     const bool replaces = !is_integral(point->operand) && !(zero_over_zero && point->operand.min() >= 0);
-    Advice fix = number ? Advice{kOtherNumber} : fix_for(what, *point, replaces, iteration);
+    Advice fix = number ? Advice{kOtherNumber} : fix_for(what, *point, replaces, iteration, root != record::kNone);
     if (!number && (s.birth.absorbed_by != record::kNone || s.backward))
       fix.text += "; a mask after the division does not protect the gradient";
     if (point->operand.tensor) {
@@ -306,7 +324,9 @@ class DivisionByZero : public Rule {
       edits.above(point->arg, 0).named_by_rule().replaced(point->arg, 0, 1);
     else
       edits.above(point->arg, 0).replaced(point->arg, 0, 1);
-    edits.left_out().into(result);
+    edits.into(result);
+    if (root != record::kNone) Edits(s, root).above("self", 0).into(result);
+    Edits(s).left_out().into(result);
     const Operand numerator = operand(*s.first, "self", 0);
     // What is near the mean of nothing is no mean: only what is computed has a limit.
     if (zero_over_zero && point->arg == "other" && point->operand.tensor && numerator.tensor && !counts(s, *point))

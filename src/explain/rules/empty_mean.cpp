@@ -28,9 +28,10 @@ class EmptyMean : public Rule {
       if (name.starts_with("nll_loss") && name.find("backward") == std::string::npos) {
         if (op.outputs.front().health.nan == 0) continue;
         if (op.outputs.size() > 1 && op.outputs[1].health.zero == 0) continue;  // total weight of the valid targets
-        text =
-            "the mean over valid targets of a batch that has none: every target is ignored (total weight 0), "
-            "0 / 0";
+        const Operand weight = operand(op, "weight", op.inputs.size());
+        text = "the mean over valid targets of a batch that has none: every target is ignored" +
+               std::string(weight.tensor && weight.zeros() > 0 ? ", or of a class whose weight is 0" : "") +
+               " (total weight 0), 0 / 0";
         fix = "reduction='sum' divided by max(count, 1), which is 0 there; or, not tried here, skip such a batch";
       } else if (nothing_but_nan) {
         text = "nanmean where every element is NaN" + at_rows(s.birth) + ": a mean of nothing, 0 / 0";
