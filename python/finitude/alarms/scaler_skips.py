@@ -127,4 +127,4 @@ class ScalerSkips:
                 f" and its scale is still {scale:g}: a skip lowers it only where scaler.update() is called after "
                 "scaler.step()"
             )
-        return f" and its scale is {scale:g} by now: the gradients overflow at every scale so far"
+        return f" and its scale is {scale:g} by now: the gradients are not finite at any scale so far"
