@@ -59,6 +59,7 @@ json sides_of(const RecordSides& s, std::size_t row) {
 json parts(const RecordSides& s, std::size_t row, const std::vector<Measured>& all,
            std::vector<RecordValue> Record::*member) {
   json out = json::array();
+  if (all.empty()) return out;  // of one side only, maybe
   const Record &a = s.a.records[s.rows[row].a], &b = s.b.records[s.rows[row].b];
   for (const Measured& m : all) out.push_back(measured(m, (a.*member)[m.a], (b.*member)[m.b]));
   return out;

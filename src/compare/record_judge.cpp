@@ -24,6 +24,23 @@ bool draws(const Record& record) {
   return false;
 }
 
+// Of two modules inside of a model. FSDP2 derives the class of a module: FSDPLinear is a Linear.
+bool has_other_class(const Record& a, const Record& b) {
+  const auto is_module = [](const Record& r) { return r.module.find('.') != std::string::npos && r.module != r.op; };
+  return is_module(a) && is_module(b) && !a.op.ends_with(b.op) && !b.op.ends_with(a.op);
+}
+
+// "blocks.1.weight", as gradients of parameters are named.
+std::set<std::string> parameters_of(const Dump& dump) {
+  std::set<std::string> names;
+  for (const Record& record : dump.records) {
+    const std::size_t root = record.module.find('.');
+    const std::string path = root == std::string::npos ? "" : record.module.substr(root + 1) + ".";
+    for (const RecordValue& value : record.parameters) names.insert(path + value.arg + ".grad");
+  }
+  return names;
+}
+
 class RecordJudge {
  public:
   RecordJudge(const Dump& a, const Dump& b, const std::vector<RecordRow>& rows, const std::vector<RecordPair>& pairs)
@@ -45,10 +62,29 @@ class RecordJudge {
         for (const RecordValue& value : of_a(r).outputs) made_.insert(value.identity());
       }
     }
+    if (!out_.has_root) look_for_gradients();
     return std::move(out_);
   }
 
  private:
+  // A parameter of both sides, of which one has no gradient. Behind the last gradient of both a dump may have ended.
+  void look_for_gradients() {
+    std::size_t end = rows_.size();
+    while (end > 0 && !(is_pair(end - 1) && of_a(end - 1).is_parameter())) --end;
+    for (std::size_t r = 0; r < end; ++r) {
+      if (is_pair(r)) continue;
+      const bool in_a = rows_[r].a != kGap;
+      const Record& one = in_a ? of_a(r) : of_b(r);
+      if (!one.is_parameter() || one.phase != "backward" || !parameters_of(in_a ? b_ : a_).contains(one.name()))
+        continue;
+      out_.has_root = true;
+      out_.first.row = r;
+      out_.first.kind = Kind::kGradient;
+      out_.first.others = {r};
+      return;
+    }
+  }
+
   bool is_pair(std::size_t r) const { return rows_[r].a != kGap && rows_[r].b != kGap; }
   const Record& of_a(std::size_t r) const { return a_.records[rows_[r].a]; }
   const Record& of_b(std::size_t r) const { return b_.records[rows_[r].b]; }
@@ -104,7 +140,7 @@ class RecordJudge {
       }
       return;
     }
-    if (pair.has_other_settings) {
+    if (pair.has_other_settings || has_other_class(ra, rb)) {
       root.kind = Kind::kSettings;
       root.explainers = {ra.op + "(" + ra.settings + ")", rb.op + "(" + rb.settings + ")"};
       return;

@@ -90,6 +90,38 @@ TEST(Records, SettingsExplainTheirModule) {
   EXPECT_EQ(out.first().module, "Net.n");
 }
 
+TEST(Records, AnotherClassIsASettingAlsoWhereTheProgramHasIt) {
+  json b = net(4.5);
+  b[1] = module_of("Net.n", "RMS", 2, 3.5);
+  const Outcome out = compared(net(), b);
+  EXPECT_EQ(out.judgement.first.kind, Kind::kSettings);
+  EXPECT_EQ(out.judgement.first.explainers, (std::vector<std::string>{"LayerNorm()", "RMS()"}));
+  b[1] = module_of("Net.n", "FSDPLayerNorm", 2, 3.5);
+  EXPECT_EQ(compared(net(), b).judgement.first.kind, Kind::kModule);
+}
+
+TEST(Records, GradientOfAParameterThatOnlyOneSideHas) {
+  const auto gradient_of = [](const std::string& name) -> json {
+    return {{"op", "parameter"},       {"module", ""},
+            {"phase", "backward"},     {"call", 0},
+            {"inputs", json::array()}, {"outputs", {statistics_of(name + ".grad", 1, "g")}}};
+  };
+  json a = net(), b = net();
+  for (const char* name : {"a.weight", "head.weight"}) a.push_back(gradient_of(name));
+  b.push_back(gradient_of("head.weight"));
+  const Outcome out = compared(a, b);
+  ASSERT_TRUE(out.judgement.has_root);
+  EXPECT_EQ(out.judgement.first.kind, Kind::kGradient);
+  EXPECT_EQ(out.first().name(), "a.weight.grad");
+  b[0].erase("parameters");  // it may have another name there
+  EXPECT_FALSE(compared(a, b).judgement.has_root);
+  b = net();
+  a = net();
+  for (json* side : {&a, &b}) side->push_back(gradient_of("head.weight"));
+  a.push_back(gradient_of("a.weight"));  // the other dump may have ended before
+  EXPECT_FALSE(compared(a, b).judgement.has_root);
+}
+
 TEST(Records, DataIsWhatTheOutermostModuleReads) {
   json b = net();
   b[0] = module_of("Net.a", "Linear", 1.5, 2.5, 9);
