@@ -149,7 +149,7 @@ void StepWatch::look_at_jump(const Sample& sample, bool of_loss) {
   double highest = from;
   for (std::size_t i = 0; i + kJumpSteps < n; ++i) highest = std::max(highest, y[i]);
   if (to - highest < kJump) return;
-  if (of_loss && (positive_losses_ <= kJumpSteps || is_noise(to))) return;
+  if (of_loss ? positive_losses_ <= kJumpSteps || is_noise(to) : said_growth_[1].is_under_way()) return;
   report_growth(sample, of_loss, {kJumpSteps, from, to}, {slowest, (to - from) / kJumpSteps, fastest});
 }
 
