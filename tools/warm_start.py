@@ -196,6 +196,7 @@ def second_processes_from(name, words):
     )
     for module in starting:
         module.subprocess = ours
+    finitude.rerun.process.OwnProcess = by_server(finitude.rerun.process.OwnProcess)
 
 
 def second(order, is_rank=False):

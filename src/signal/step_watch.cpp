@@ -13,10 +13,9 @@ const double kTenfold = std::log(10.0);
 // loss has not come down meanwhile.
 const double kLossGrowth = std::log(10.0), kLossGrowthBoth = std::log(3.0), kGradientGrowth = std::log(100.0);
 constexpr double kFell = 0.02;  // in logarithms: by more the loss has come down
-// A jump: two steps in a row that each bring threefold, to fifty times all that was before them. No line is fitted to
-// so few; a spike that comes back after one step is none.
-constexpr std::uint64_t kJumpSteps = 2;
-const double kJumpStep = std::log(3.0), kJump = std::log(50.0);
+// A jump: three steps in a row that each bring fourfold and together a thousandfold. No line is fitted to so few.
+constexpr std::uint64_t kJumpSteps = 3;
+const double kJumpStep = std::log(4.0), kJump = std::log(1000.0);
 // A spike stays for kSpikeSteps: a loss tenfold, and far beyond its scatter, with threefold gradients.
 constexpr std::size_t kSpikeSteps = 4, kSpikeAfter = 32;
 const double kSpike = std::log(10.0), kSpikeGradient = std::log(3.0);
@@ -138,18 +137,15 @@ void StepWatch::look_at_growth(const Sample& sample) {
 void StepWatch::look_at_jump(const Sample& sample, bool of_loss) {
   const Window& y = (of_loss ? loss_ : gradient_).level(0);
   const std::size_t n = y.size();
-  if (n < kJumpSteps + 2 || !is_usable(of_loss ? sample.loss : sample.grad_absmax)) return;
+  if (n < kJumpSteps + 1 || !is_usable(of_loss ? sample.loss : sample.grad_absmax)) return;
   double slowest = y[n - 1] - y[n - 2], fastest = slowest;
   for (std::size_t i = n - kJumpSteps; i + 1 < n; ++i) {
     slowest = std::min(slowest, y[i] - y[i - 1]);
     fastest = std::max(fastest, y[i] - y[i - 1]);
   }
   const double from = y[n - 1 - kJumpSteps], to = y.last();
-  if (slowest < kJumpStep) return;
-  double highest = from;
-  for (std::size_t i = 0; i + kJumpSteps < n; ++i) highest = std::max(highest, y[i]);
-  if (to - highest < kJump) return;
-  if (of_loss ? positive_losses_ <= kJumpSteps || is_noise(to) : said_growth_[1].is_under_way()) return;
+  if (slowest < kJumpStep || to - from < kJump) return;
+  if (of_loss && (positive_losses_ <= kJumpSteps || is_noise(to))) return;
   report_growth(sample, of_loss, {kJumpSteps, from, to}, {slowest, (to - from) / kJumpSteps, fastest});
 }
 
