@@ -281,8 +281,10 @@ const char* clamps_divisor(const explain::Finding& finding) {
   // What was found out later may have made it another cause, with other advice.
   const std::optional<replay::Edit>& edit = finding.fix_edit;
   if (finding.cause_class != "division-by-zero" || (edit && !edit->advice.empty())) return nullptr;
-  if (edit && !edit->how.empty())
-    return edit->kind == replay::Edit::Kind::kClamp && edit->arg == "other" ? "edit" : nullptr;
+  if (edit && !edit->how.empty()) {
+    if (edit->kind != replay::Edit::Kind::kClamp) return nullptr;
+    if (edit->arg == "other") return "edit";  // else of the root that the divisor is
+  }
   return finding.clamps_divisor ? "rule" : nullptr;
 }
 
