@@ -208,9 +208,9 @@ class _Rings:
 
 
 def part(vote: Vote | None) -> None:
-    """Before this rank ends the program, and its launcher the others: those that ran the step again, or have recorded
-    it, have reported."""
-    if vote is not None and vote.is_joined():
+    """Before this rank ends the program, and its launcher the others: those that are in this alarm, whether they run the
+    step again or not, have reported."""
+    if vote is not None and not _left:
         vote.part()
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class SecondRun:
     def __init__(self):
         self.pending: Any = None  # Pending: the alarm that a rewind is to explain, from its begin to its end
-        self.vote: Vote | None = None  # of the ranks that have just run a step again together
+        self.vote: Vote | None = None  # of the ranks that are in the last alarm
         self.is_recorded = False  # the step of the last alarm is on the tape: its capsule is yet to be written
         self.is_without_tensor = False  # no tensor holds the bad value any more, only an exception shows it
 
@@ -36,7 +36,7 @@ class SecondRun:
         self.pending.update(twice=twice, shorter=shorter)
 
     def join(self, vote: Vote | None) -> None:
-        """The ranks run the step together, or have done so; None: this process was alone."""
+        """They were asked whether they run the step again together; None: this process was alone."""
         self.vote = vote
 
     def note_recorded(self, recorded: bool = True) -> None:
