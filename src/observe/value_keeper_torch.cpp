@@ -70,7 +70,7 @@ void ValueKeeper::start(KeptOperators operators) {
 record::KeptCalls ValueKeeper::stop(std::size_t* beyond) {
   on_ = false;
   const std::lock_guard guard(mutex_);
-  *beyond = beyond_;
+  *beyond = std::exchange(beyond_, 0);
   by_checksum_.clear();
   return std::exchange(calls_, {});
 }

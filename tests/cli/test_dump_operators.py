@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 
+import finitude
 import helpers
 
 TRAINS = """
@@ -140,3 +141,19 @@ def test_a_golden_dump_of_operators(tmp_path, tensors):
 def test_with_the_trace_of_every_step(tmp_path, tensors):
     file, ops, _ = dumped(tmp_path, "--dump", "tensors+operators-only", "--level", "trace")
     assert values_in(file).keys() == values_in(tensors[0]).keys()
+
+
+def test_values_without_room_are_counted_for_their_own_step(tmp_path):
+    """The next step is dumped by another plan, as `finitude ctl` asks for, or another watch of the process."""
+    model = torch.nn.Linear(2, 400_000)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    lacks = []
+    for kind in ("tensors+operators-only", "statistics"):
+        options = {"dump": kind, "dump_steps": "0", "dump_mb": 1, "runs": str(tmp_path / kind), "quiet": True}
+        with finitude.watch(model, opt, **options):
+            model(torch.ones(2, 2)).sum().backward()
+            opt.step()
+        (report,) = tmp_path.glob(f"{kind}/*/report.json")
+        lacks.append(json.loads(report.read_text())["watched"].get("not_watched", []))
+    assert len(lacks[0]) == 1 and "values of operators beyond --dump-mb" in lacks[0][0], lacks
+    assert not lacks[1], lacks
