@@ -14,6 +14,7 @@ from .api import watch
 from .base import secrets
 from .effects import notebook_cells
 from .program.tensor_stats import count_text, tensors_in
+from .report import graph_births
 from .report.explanation import Explanation
 from .session import native_callbacks
 
@@ -36,12 +37,13 @@ def explain(value: Tensor | Callable[[], Any]) -> Explanation:
         value: a callable without arguments, which is called once under a full trace: at any level, and also where
             nothing is watched. The first tensor that it returns, alone or in tuples, lists and dictionaries, and that
             is not finite, is explained. Or a tensor that the running step made: a loss, what a layer returned, a
-            gradient. This needs a watch with level="trace", and uses up what was recorded of the step: ask of one
-            tensor in a step. Of a finite tensor the answer says that, recorded or not.
+            gradient. Under a watch with level="trace" the answer has line, cause and fix, and uses up what was
+            recorded of the step: one full answer in a step. Else it is read from the tensor's autograd graph, where
+            that is there: the operation and what it read, without a line. Of a finite tensor the answer says that.
 
     Raises:
-        RuntimeError: nothing is recorded, what made the tensor is not recorded, another answer has used it up, or a
-            callable is given while a step runs a second time.
+        RuntimeError: neither what was recorded nor an autograd graph shows where the values were born, or a callable
+            is given while a step runs a second time.
         Whatever the callable raises.
     """
     if not isinstance(value, torch.Tensor):
@@ -53,18 +55,22 @@ def explain(value: Tensor | Callable[[], Any]) -> Explanation:
     session, holds = native_callbacks.session, count_text(value)
     if session is None or session.config.level != "trace" or not _native.trace_on():
         again = _what_to_type(session is not None and session.start is not None)
-        raise RuntimeError(
-            f"finitude.explain: the tensor holds {holds}, and nothing is recorded here that could show where they were "
-            f"born; {again}"
-        )
+        return _of_graph(value, holds, "nothing is recorded here that could show where they were born", again)
     if session.target is not None or native_callbacks.runs_again():  # the trace is for the alarm
         return Explanation(holds, {})
     if session.traced.is_used_up():
-        raise RuntimeError(
-            f"finitude.explain: the tensor holds {holds}, and what was recorded of this step is used up by an earlier "
-            "answer; ask once in a step"
-        )
+        again = "what was recorded of this step is used up by an earlier answer; ask once in a step"
+        return _of_graph(value, holds, "it is not recorded any more", again)
     return _of_trace(value, holds)
+
+
+def _of_graph(tensor: Tensor, holds: str, why: str, again: str) -> Explanation:
+    """What is not recorded: as far as the autograd graph shows it."""
+    found = graph_births.read(tensor)
+    if not (found.births or found.seen):
+        raise RuntimeError("; ".join((f"finitude.explain: the tensor holds {holds}, and {why}", *found.notes, again)))
+    how = f"read from the autograd graph, as {why}; for line, cause and fix: {again}"
+    return Explanation(holds, {"births": found.births}, found.seen, [*found.notes, how])
 
 
 def _of_call(call: Callable[[], Any]) -> Explanation:

@@ -117,6 +117,7 @@ def test_watch_in_a_cell(tmp_path):
     )  # its capsule may have been waited for
 
 
+IN_GRAPH = "weight = torch.zeros(3, requires_grad=True)\nloss = (weight * 2).log().mean()"
 MADE = "hidden = torch.full((2, 3), -1.0)\nroot = hidden.sqrt()\nlast = root * 2"
 
 
@@ -134,8 +135,10 @@ def test_a_cell_is_explained(tmp_path):
         "%%explain" + LOOP.replace("BAD", "2"),
         "print(last.isnan().all().item())\n%unload_ext finitude",
         "%%explain\n1",
+        IN_GRAPH,
+        "finitude.explain(loss)",
     ]
-    _, _, plain, _, bound, value, finite, error, _, trained, after, unloaded = run(tmp_path, *cells)
+    _, _, plain, _, bound, value, finite, error, _, trained, after, unloaded, _, read = run(tmp_path, *cells)
     assert "type %%explain at the top of the cell that makes it, after %load_ext finitude" in errors(plain)[0].evalue
     assert "born in forward   aten::sqrt   Cell In[5]:3   root = hidden.sqrt()" in pages(bound)[-1]["text/plain"]
     assert "6 NaN of it were born here" in pages(bound)[-1]["text/plain"] and "fix  " in pages(bound)[-1]["text/plain"]
@@ -145,3 +148,5 @@ def test_a_cell_is_explained(tmp_path):
     assert [one.ename for one in errors(trained)] == ["NonFiniteError"]
     assert "Cell In[10]:6" in pages(trained)[0]["text/plain"] and "loss * NAN" in pages(trained)[0]["text/plain"]
     assert streams(after).startswith("True") and "%%explain` not found" in str(unloaded)
+    assert "born in forward   aten::log" in pages(read)[0]["text/plain"]
+    assert "for line, cause and fix: type %%explain at the top" in pages(read)[0]["text/plain"]

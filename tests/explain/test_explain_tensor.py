@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.utils.checkpoint
 
 import finitude
 from finitude.report.explanation import Explanation
@@ -56,8 +57,9 @@ def ask(tensor):
 
 
 def test_one_tensor_is_explained_per_step(tmp_path):
-    out = asked(tmp_path, ASK + "hidden = model(batches[0]) / 0\nask(hidden)\nask(hidden * 2)")
-    assert out.count("born in forward   aten::div") == 1
+    out = asked(tmp_path, ASK + "hidden = model(batches[0]) / 0\nask(hidden)\nask(hidden * 2)\nask(hidden.detach())")
+    assert out.count("born in forward   aten::div   train.py:") == 1
+    assert out.count("born in forward   aten::div") == 2  # the second one is read from the graph of the tensor
     assert out.endswith("is used up by an earlier answer; ask once in a step\n")
 
 
@@ -280,3 +282,123 @@ def _birth(source):
         "outputs": [],
         "rows": [],
     }
+
+
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.log()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad / ctx.saved_tensors[0]
+
+
+SPOILT = torch.nn.Linear(3, 2)
+with torch.no_grad():
+    SPOILT.weight[0, 0] = np.inf
+NORM = torch.nn.BatchNorm1d(2)
+
+
+def written_since():
+    hidden = MODEL(DATA) * 0
+    loss = hidden.log().sum()
+    with torch.no_grad():
+        hidden.add_(1)
+    return loss
+
+
+def through_backward(model):
+    loss = (model(DATA) * 0).log().sum()
+    loss.backward()
+    model.zero_grad()
+    return loss
+
+
+def checkpointed(calls):
+    def layer(x):
+        calls.append(1)
+        return (MODEL(x) * 0).log()
+
+    return torch.utils.checkpoint.checkpoint(layer, DATA, use_reentrant=False).mean()
+
+
+# What makes a tensor that nothing recorded: is its birth sure, phase, operation or name, in the text.
+READ = {
+    "a loss": (lambda: (MODEL(DATA) * 0).abs().log().mean(), True, "forward", "aten::log", "min 0   max 0"),
+    "a view": (lambda: (MODEL(DATA) * 0).log().mean().view(1), True, "forward", "aten::log", "Linear."),
+    "by zeros": (lambda: (MODEL(DATA) / torch.zeros(2)).sum(), True, "forward", "aten::div", "other [2]"),
+    "too large for half": (
+        lambda: torch.full((2, 3), 6e4).half() @ torch.nn.Parameter(torch.ones(3, 4).half()),
+        True,
+        "forward",
+        "aten::mm",
+        "8 Inf of it were born here",
+    ),
+    "of an operand that is not kept": (
+        lambda: (torch.nn.Parameter(torch.zeros(3)) + torch.from_numpy(ARRAY)).sum(),
+        False,
+        "forward",
+        "aten::sum",
+        "does not keep what aten::add gave, a number or a tensor without gradient",
+    ),
+    "of a function of the program": (
+        lambda: Own.apply(torch.zeros(3, requires_grad=True)).sum(),
+        False,
+        "forward",
+        "aten::sum",
+        "Inf of it was first seen here",
+    ),
+    "a row": (lambda: MODEL(torch.from_numpy(ARRAY)).sum(), True, "data", "mat1 of aten::addmm", "1 x NaN"),
+    "a weight": (lambda: SPOILT(DATA).sum(), True, "state", "Linear.weight", "1 x Inf"),
+    "not what a norm wrote": (lambda: NORM(MODEL(DATA) / 0).sum(), True, "forward", "aten::div", "other [] int64"),
+    "written since": (written_since, True, "forward", "aten::log", "8 x -Inf"),
+    "freed, of a bad weight": (lambda: through_backward(SPOILT), True, "state", "Linear.weight", "ask before backw"),
+    "packed by a hook": (lambda: checkpointed([]), False, "forward", "aten::mean", "what aten::log gave"),
+}
+
+
+@pytest.mark.parametrize("made", READ)
+def test_a_tensor_that_nothing_recorded_is_read_from_its_graph(made):
+    call, is_sure, phase, name, said = READ[made]
+    tensor = call()
+    shown = finitude.explain(tensor)
+    birth = (shown.births if is_sure else shown.seen)[0]
+    assert shown and bool(shown.births) == is_sure and bool(shown.seen) != is_sure, str(shown)
+    assert (birth["phase"], birth["op"] or birth["name"]) == (phase, name) and said in str(shown), str(shown)
+    assert "for line, cause and fix: pass a callable" in str(shown), str(shown)
+    assert str(finitude.explain(tensor)) == str(shown)
+
+
+def test_reading_a_graph_runs_nothing_of_the_program():
+    calls = []
+    finitude.explain(checkpointed(calls))
+    assert len(calls) == 1
+    loss = (MODEL(DATA) * 0).abs().log().mean()
+    finitude.explain(loss)
+    state = torch.get_rng_state()
+    finitude.explain(torch.nn.functional.dropout(MODEL(DATA) / 0).sum())
+    loss.backward()  # the graph is as it was
+    assert not torch.equal(state, torch.get_rng_state()) and torch.isnan(MODEL.weight.grad).any()
+    MODEL.zero_grad()
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda: SPOILT.weight, "it is the parameter Linear.weight: whatever wrote into it was not recorded"),
+        (lambda: through_backward(MODEL), "backward has been through its autograd graph"),
+        (lambda: torch.ones(2) / 0, r"no autograd graph \(made under no_grad"),
+    ],
+)
+def test_without_a_graph_it_says_why(made, why):
+    with pytest.raises(RuntimeError, match=f"nothing is recorded here .*{why}.*finitude.explain.lambda"):
+        finitude.explain(made())
+
+
+def test_a_gradient_keeps_no_graph():
+    (MODEL(DATA) * 0).abs().sqrt().sum().backward()
+    with pytest.raises(RuntimeError, match="it is the gradient of Linear.weight, .* ask of the loss before backward"):
+        finitude.explain(MODEL.weight.grad)
+    MODEL.zero_grad()
