@@ -208,7 +208,8 @@ std::string write_tape(const Tape& tape) {
 
 Status read_tape(std::string_view bytes, Tape* tape) {
   if (bytes.size() < kTapeHeaderBytes || !bytes.starts_with(kTapeMagic))
-    return Status(StatusCode::kCorrupt, "is not a tape");
+    return Status(StatusCode::kCorrupt,
+                  "is not a tape of Finitude: name a folder step-NNNNNN of a run, or a file of `finitude pack`");
   WireReader header(bytes.substr(kTapeMagic.size(), kTapeHeaderBytes - kTapeMagic.size()));
   const std::uint64_t version = header.u64();
   const std::uint64_t body_bytes = header.u64(), body_sum = header.u64(), data_bytes = header.u64(),

@@ -103,11 +103,16 @@ int policy_command(const PolicyWords& words, const Console& console) {
   const auto policies = decide::parse_policies(words.then);
   const auto first = decide::parse_policy(words.on_alarm);
   decide::Limits limits{.in_a_row = words.max_skips, .total = words.max_bad, .cool_down = words.cool_down};
-  if (!first || *first == decide::Policy::kLowerRate || !policies ||
-      (!words.max_bad_share.empty() && !decide::parse_share(words.max_bad_share, &limits))) {
-    console.complain(
-        "--on-alarm and --then take policies (stop, skip, warn, raise, rollback; --then with commas, and lower-rate), "
-        "--max-bad-share a share, or a share of a number of steps: 0.05 or 0.05/200");
+  std::string wrong;
+  if (!first || *first == decide::Policy::kLowerRate)
+    wrong = "--on-alarm takes stop, skip, warn, raise or rollback, not '" + words.on_alarm + "'";
+  else if (!policies)
+    wrong = "--then takes skip, lower-rate, rollback, stop and raise, with commas, not '" + words.then + "'";
+  else if (!words.max_bad_share.empty() && !decide::parse_share(words.max_bad_share, &limits))
+    wrong = "--max-bad-share takes a share, or a share of a number of steps: 0.05 or 0.05/200, not '" +
+            words.max_bad_share + "'";
+  if (!wrong.empty()) {
+    console.complain(wrong);
     return kUsage;
   }
   const std::string run = words.run.empty() ? take_newest(Wanted::kRun, console) : words.run;

@@ -263,6 +263,30 @@ def test_a_usage_error_names_what_is_meant(tmp_path, words, named):
     assert got.err.startswith("finitude: ")
 
 
+USAGE_OF_WORDS = {
+    "one of two paths": (["diff", "a"], "two paths, A and B, or none; 1 given"),
+    "a form that there is not": (["export", "a", "--to", "xml"], "not 'xml'"),
+    "a port that is no number": (["live", "--port", "http"], "not 'http'"),
+    "a step that is no number": (["rows", "--step", "last"], "not 'last'"),
+    "a key that is not changed": (["ctl", "lr=1"], "'lr'"),
+    "a policy of the past": (["policy", "--on-alarm", "skp"], "rollback, not 'skp'"),
+    "a policy that follows of the past": (["policy", "--then", "skip,warm"], "not 'skip,warm'"),
+    "a share of the past": (["policy", "--max-bad-share", "5%"], "not '5%'"),
+}
+
+
+@pytest.mark.parametrize("words, named", USAGE_OF_WORDS.values(), ids=USAGE_OF_WORDS)
+def test_a_usage_error_of_a_word_is_short_and_names_the_value(tmp_path, words, named):
+    got = finitude(tmp_path, *words)
+    assert (got.code, got.out) == (2, "") and named in got.err.splitlines()[0], got.text()
+    assert got.err.startswith("finitude") and len(got.err.splitlines()) <= 5, got.text()
+
+
+def test_a_selftest_of_a_script_that_does_not_exist(tmp_path):
+    got = finitude(tmp_path, "selftest", "nowhere.py")
+    assert (got.code, got.err) == (4, "finitude selftest: cannot read nowhere.py: No such file or directory\n")
+
+
 @pytest.mark.parametrize("report", ["new/folders/below/here.json", "../one-new-folder/report.json"])
 def test_missing_report_folders_are_created(tmp_path, report):
     here = tmp_path / "here"

@@ -27,6 +27,13 @@ def test_each_fits_into_80_columns(tmp_path, words):
     assert all(line == line.rstrip() for line in got.out.splitlines() if "--" in line)
 
 
+def test_help_of_a_word_is_the_same_either_way(tmp_path):
+    for word in ("diff", "report", "run"):
+        asked, named = helpers.finitude(tmp_path, word, "--help"), helpers.finitude(tmp_path, "help", word)
+        assert named.out == asked.out and named.code == 0 and f"finitude {word}" in named.out
+    assert helpers.finitude(tmp_path, "version").out == helpers.finitude(tmp_path, "--version").out
+
+
 def test_of_the_program_without_python_too():
     for words in ([], ["report"], ["dump"], ["list"], ["diff"]):
         code, out, _ = helpers.offline(*words, "--help")

@@ -10,6 +10,7 @@ import re
 import shlex
 
 from . import working_folder
+from .option_words import near
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _set(config, key, value, source):
         value = os.pathsep.join(os.path.abspath(p) for p in value.split(os.pathsep) if p)
     choices = {"on_alarm": ON_ALARM, "level": LEVELS, "stream_gradients": STREAM, "checkpoints": CHECKPOINTS}.get(name)
     if choices and value not in choices:
-        raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices)}")
+        raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{near(value, choices)}")
     if name == "warnings":
         for kind in value.replace(" ", "").split(",") if value not in ("all", "off") else ():
             if kind not in WARNINGS:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 QUIET = {"-q": "--quiet", "--quiet": "--quiet"}
+
+
+def usage(word: str, why: str, text: str) -> str:
+    """What a command says of wrong words. text: its help, of which the first lines say how it is called."""
+    lines = text.splitlines(keepends=True)
+    call = itertools.takewhile(lambda line: line.startswith(("usage:", " ")), lines)
+    return f"finitude {word}: {why}\n{''.join(call)}(finitude {word} --help shows the options)\n"
 
 
 class Wrong(Exception):

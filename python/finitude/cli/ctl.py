@@ -61,7 +61,7 @@ def main(words: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) 
 
 
 def _usage(why):
-    sys.stderr.write(f"finitude ctl: {why}\n{HELP}")
+    sys.stderr.write(option_words.usage("ctl", why, HELP))
     return EXIT_USAGE
 
 

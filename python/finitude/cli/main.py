@@ -62,10 +62,12 @@ def _word(argv):
     if not argv:
         sys.stdout.write(TEACHING)
         return EXIT_USAGE
+    if argv[0] == "help" and argv[1:2] and argv[1] in WORDS:
+        return _word([argv[1], "--help"])
     if argv[0] in ("-h", "--help", "help"):
         sys.stdout.write(HELP)
         return 0
-    if argv[0] in ("-V", "--version"):
+    if argv[0] in ("-V", "--version", "version"):
         from .. import __version__
 
         sys.stdout.write(f"finitude {__version__}\n")

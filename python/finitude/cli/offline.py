@@ -197,9 +197,9 @@ def diff(rest):
         threads = _diff_number(words, "--threads", 0, 1, 1024)
         memory = _diff_number(words, "--memory-mb", 1024, 0, (1 << 24) - 1)
         if len(words.paths) not in (0, 2):
-            raise option_words.Wrong("A and B, or neither")
+            raise option_words.Wrong(f"takes two paths, A and B, or none; {len(words.paths)} given")
     except option_words.Wrong as e:
-        sys.stderr.write(f"finitude diff: {e}\n{DIFF_USAGE}")
+        sys.stderr.write(option_words.usage("diff", str(e), DIFF_USAGE))
         return EXIT_USAGE
     paths, quiet = words.paths, words.has("--quiet")
     if not paths:

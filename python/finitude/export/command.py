@@ -60,7 +60,7 @@ def main(
     try:
         paths, form, output, quiet = _parsed(rest)
     except option_words.Wrong as e:
-        sys.stderr.write(f"finitude export: {e}\n{HELP}")
+        sys.stderr.write(option_words.usage("export", str(e), HELP))
         return EXIT_USAGE
     if not paths:
         paths, code = newest(quiet)

@@ -18,7 +18,7 @@ DEFAULT = "finitude-runs"
 
 
 def _usage(text):
-    sys.stderr.write(f"finitude live: {text}\n{HELP}")
+    sys.stderr.write(option_words.usage("live", text, HELP))
     return EXIT_USAGE
 
 

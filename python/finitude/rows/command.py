@@ -51,7 +51,7 @@ def main(words: Sequence[str], newest: Callable[[bool], tuple[list[str], int]]) 
     try:
         asked = _Asked(words)
     except option_words.Wrong as e:
-        sys.stderr.write(f"finitude rows: {e}\n{HELP}")
+        sys.stderr.write(option_words.usage("rows", str(e), HELP))
         return EXIT_USAGE
     if not asked.path:
         paths, code = newest(asked.is_quiet)

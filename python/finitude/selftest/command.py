@@ -270,6 +270,9 @@ def command(rest: Sequence[str]) -> int:
     except UsageError as e:
         sys.stderr.write(f"finitude selftest: {e}\n(finitude selftest --help shows the options)\n")
         return USAGE
+    if options.target[0] != "-m" and not (os.path.exists(options.target[0]) or shutil.which(options.target[0])):
+        sys.stderr.write(f"finitude selftest: cannot read {options.target[0]}: No such file or directory\n")
+        return CANNOT
     folder = tempfile.mkdtemp(prefix="finitude-selftest-")
     try:
         return _test(Program(options, folder), options)
