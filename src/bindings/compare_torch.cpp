@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/compare_python.h"
+#include "bindings/fs_path_python.h"
 #include "compare/capsules.h"
 #include "show/compared_files.h"
 #include "show/comparison.h"
@@ -14,8 +15,8 @@ namespace py = pybind11;
 using nlohmann::json;
 
 // (exit code, what is wrong, the document as JSON)
-py::tuple compared(const std::string& path_a, const std::string& path_b, const std::vector<std::string>& namespaces,
-                   int threads, std::uint64_t max_bytes) {
+py::tuple compared(const FsPath& path_a, const FsPath& path_b, const std::vector<std::string>& namespaces, int threads,
+                   std::uint64_t max_bytes) {
   const compare::PlayedOptions options{namespaces, threads, max_bytes};
   const show::Players players{
       [&](const capture::Tape& tape, compare::Run* run) { return compare::play_one(tape, options, run); },
@@ -26,10 +27,10 @@ py::tuple compared(const std::string& path_a, const std::string& path_b, const s
   std::string text;
   {
     const py::gil_scoped_release release;
-    found = show::compare_files(path_a, path_b, &players);
+    found = show::compare_files(path_a.bytes, path_b.bytes, &players);
     if (found.why.empty()) text = found.document.dump(-1, ' ', true, json::error_handler_t::replace);
   }
-  return py::make_tuple(found.code, found.why, text);
+  return py::make_tuple(found.code, lenient_text(found.why), lenient_text(text));
 }
 
 }  // namespace

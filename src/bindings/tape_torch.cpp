@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bindings/fs_path_python.h"
 #include "bindings/tape_python.h"
 #include "capture/tape_file.h"
 #include "cli/replay/replay_command_torch.h"
@@ -73,13 +74,17 @@ py::dict tensors_dict(const std::vector<replay::NamedTensor>& tensors) {
 // or the inputs and the outputs of that call). groups: not None where all ranks play at once; by the name of a process
 // group on the tape the name of that of this process which takes its place. limit_s: how long other ranks are waited
 // for.
-py::tuple replay_command(const std::vector<std::string>& words,
+py::tuple replay_command(const std::vector<FsPath>& given,
                          const std::optional<std::map<std::string, std::string>>& groups, int limit_s) {
+  std::vector<std::string> words;
+  for (const FsPath& word : given) words.push_back(word.bytes);
   cli::ReplayOptions options;
   std::string out, err, why = cli::parse_replay(words, &options);
   if (words == std::vector<std::string>{"--help"})
     return py::make_tuple(0, cli::replay_usage("finitude replay"), "", py::none());
-  if (!why.empty()) return py::make_tuple(2, "", why + "\n(finitude replay --help shows the options)\n", py::none());
+  if (!why.empty()) {
+    return py::make_tuple(2, "", lenient_text(why + "\n(finitude replay --help shows the options)\n"), py::none());
+  }
   if (groups) {
     options.play.together = replay::Together{*groups, limit_s};
     options.play.device = "cpu";
@@ -91,8 +96,9 @@ py::tuple replay_command(const std::vector<std::string>& words,
     const auto to = [](std::string* text) { return [text](std::string_view more) { *text += more; }; };
     code = cli::run_replay(options, to(&out), to(&err), &stopped);
   }
-  if (!stopped.stopped) return py::make_tuple(code, out, err, py::none());
-  return py::make_tuple(code, out, err, py::make_tuple(tensors_dict(stopped.inputs), tensors_dict(stopped.outputs)));
+  if (!stopped.stopped) return py::make_tuple(code, lenient_text(out), lenient_text(err), py::none());
+  return py::make_tuple(code, lenient_text(out), lenient_text(err),
+                        py::make_tuple(tensors_dict(stopped.inputs), tensors_dict(stopped.outputs)));
 }
 
 }  // namespace

@@ -67,6 +67,10 @@ std::string counted(std::size_t number, const std::string& word) {
 
 std::string name_of(const std::string& folder) { return fs::path(folder).filename().string(); }
 
+std::size_t columns_of(const std::string& folder, bool unicode) {
+  return static_cast<std::size_t>(show::columns(show::printable(name_of(folder), unicode)));
+}
+
 // name_width: what names are padded to.
 std::string text_of(const std::string& folder, const Line& line, const Screen& screen, std::size_t name_width) {
   const bool unicode = screen.unicode;
@@ -91,7 +95,7 @@ std::string text_of(const std::string& folder, const Line& line, const Screen& s
       show::printable(line.outcome.is_string() ? line.outcome.get<std::string>() : line.state, unicode);
   outcome.resize(std::max<std::size_t>(outcome.size(), 9), ' ');
   std::string name = show::printable(name_of(folder), unicode);
-  name.resize(std::max(name.size(), name_width), ' ');
+  name.append(name_width - std::min(name_width, columns_of(folder, unicode)), ' ');
   std::string text = name + "  " + outcome + " " + numbers + "  " + counts + (counts.empty() ? "" : "  ") +
                      show::printable(line.reason, unicode);
   text.erase(text.find_last_not_of(' ') + 1);
@@ -240,7 +244,8 @@ int list_command(const ListWords& words, const Console& console) {
   json array = json::array();
   const std::vector<std::string> runs = runs_in(folder, &all);
   std::size_t name_width = 0;
-  for (const std::string& run : runs) name_width = std::max(name_width, std::min(name_of(run).size(), kAligned));
+  for (const std::string& run : runs)
+    name_width = std::max(name_width, std::min(columns_of(run, console.screen.unicode), kAligned));
   for (const std::string& run : runs) {
     if (words.json) {
       array.push_back(json_of(run, line_of(run)));

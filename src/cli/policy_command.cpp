@@ -49,23 +49,36 @@ void add_alarm(const json& event, const json& alarm, std::vector<PastAlarm>* ala
   if (alarm.is_object() && alarm.value("harmless", json()) == true) kept->harmless = true;
 }
 
-// Of events.jsonl, else of report.json. False: there is neither.
-bool read_alarms(const std::string& folder, std::vector<PastAlarm>* alarms) {
+// False: not every line is an event.
+bool add_events(const std::string& bytes, std::vector<PastAlarm>* alarms) {
+  bool is_whole = true;
+  std::istringstream lines(bytes);
+  for (std::string line; std::getline(lines, line);) {
+    json event;
+    const bool may_count = line.find("\"alarm\"") != std::string::npos;
+    if (line.empty() || line.front() != '{' || line.back() != '}' ||
+        (may_count && (!show::parse_json(line, event).empty() || !event.is_object())))
+      is_whole = false;
+    else if (may_count && event.value("kind", json()) == "alarm")
+      add_alarm(event, event.value("alarm", json()), alarms);
+  }
+  return is_whole;
+}
+
+// Of events.jsonl; where lines of it are damaged or it is not there, of report.json first. False: there is neither.
+bool read_alarms(const std::string& folder, std::vector<PastAlarm>* alarms, const Console& console) {
   std::string bytes;
-  if (show::read_file(folder + "/events.jsonl", kMostEventBytes, bytes).empty()) {
-    std::istringstream lines(bytes);
-    for (std::string line; std::getline(lines, line);) {
-      json event;
-      if (line.find("\"alarm\"") == std::string::npos || !show::parse_json(line, event).empty() || !event.is_object())
-        continue;
-      if (event.value("kind", json()) == "alarm") add_alarm(event, event.value("alarm", json()), alarms);
-    }
+  const bool has_events = show::read_file(folder + "/events.jsonl", kMostEventBytes, bytes).empty();
+  if (has_events && add_events(bytes, alarms)) return true;
+  json report;
+  if (show::read_report_json(folder, show::kMaxFile, report).ok()) {
+    alarms->clear();
+    for (const json& alarm : report["alarms"]) add_alarm(alarm, alarm, alarms);
+    if (has_events) add_events(bytes, alarms);
     return true;
   }
-  json report;
-  if (!show::read_report_json(folder, show::kMaxFile, report).ok()) return false;
-  for (const json& alarm : report["alarms"]) add_alarm(alarm, alarm, alarms);
-  return true;
+  if (has_events) console.note("lines of " + folder + "/events.jsonl cannot be read: alarms may be missing");
+  return has_events;
 }
 
 const char* word_of(decide::Action action) {
@@ -118,7 +131,7 @@ int policy_command(const PolicyWords& words, const Console& console) {
   const std::string run = words.run.empty() ? take_newest(Wanted::kRun, console) : words.run;
   if (run.empty()) return kUnreadable;
   std::vector<PastAlarm> alarms;
-  if (!read_alarms(folder_with_events(run), &alarms)) {
+  if (!read_alarms(folder_with_events(run), &alarms, console)) {
     console.complain(run + " has no events.jsonl and no report.json that can be read");
     return kUnreadable;
   }

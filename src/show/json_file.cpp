@@ -72,7 +72,8 @@ Status read_report_json(const std::string& path, std::size_t limit, nlohmann::js
     }
   }
   if (Status status = base::read_file(file, &bytes, limit); !status.ok()) return status;
-  return corrupt(parse_report_json(bytes, report));
+  const std::string why = parse_report_json(bytes, report);
+  return corrupt(why.empty() || file == path ? why : "holds a report.json that " + why);
 }
 
 }  // namespace finitude::show

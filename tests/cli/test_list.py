@@ -24,6 +24,28 @@ def test_names_of_any_length_are_columns(tmp_path):
     assert {line.index("  killed") for line in lines} == {48}, lines  # one long name does not push all others away
 
 
+def test_letters_of_more_than_a_byte_are_columns_too(tmp_path):
+    for name in ("20260101-000000-train-1", "20260102-000000-übung-é-22"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+    lines = helpers.finitude(tmp_path, "list", str(tmp_path)).out.splitlines()
+    assert len(lines) == 2 and len({line.index("  killed") for line in lines}) <= 1, lines
+
+
+def test_policy_of_a_run_with_damaged_events_knows_the_alarms_of_its_report(tmp_path):
+    report, run = json.loads(SAMPLE.read_text()), tmp_path / "run"
+    run.mkdir()
+    (run / "events.jsonl").write_text('{"kind": "alarm", "st\n{"kind": "alarm", "step": 900, "optimizer": "SGD"}\n')
+    got = helpers.finitude(tmp_path, "policy", str(run), "--on-alarm", "skip", "--json")
+    assert [one["step"] for one in json.loads(got.out)["decisions"]] == [900] and "cannot be read" in got.err
+    (run / "report.json").write_text(json.dumps(report))
+    got = helpers.finitude(tmp_path, "policy", str(run), "--on-alarm", "skip", "--json")
+    assert [one["step"] for one in json.loads(got.out)["decisions"]] == [*(a["step"] for a in report["alarms"]), 900]
+    (run / "report.json").write_text("{")
+    got = helpers.finitude(tmp_path, "report", str(run))
+    assert got.code == 3 and f"{run} holds a report.json that is not JSON" in got.err, got.text()
+
+
 def test_unreadable_report_is_listed_as_such(tmp_path):
     run = tmp_path / "20260101-000000-train-1"
     run.mkdir()

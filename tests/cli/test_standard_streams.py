@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from helpers import environment, training
+from helpers import environment, finitude, training
 
 ALARM = "for x in batches[:2]: opt.zero_grad(); (loss_of(x) * NAN).backward(); opt.step()"
 FULL = "No space left on device"
@@ -62,6 +63,21 @@ def test_so_is_an_output_that_is_closed(bad_run):
         4,
         "finitude: cannot write to standard output: Bad file descriptor\n",
     )
+
+
+@pytest.mark.parametrize(
+    "words", [["doctor"], ["report"], ["report", "--for-agent"], ["replay"], ["rows"]], ids=" ".join
+)
+def test_a_locale_that_lacks_the_letters_of_a_path(bad_run, words):
+    """They are written out; the exit code is that of another locale."""
+    folder, capsule = bad_run
+    here = folder / "übung"
+    if not here.exists():
+        shutil.copytree(capsule, here)
+    plain = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    got = [finitude(folder, *words, "übung", env=one, cold=True) for one in (plain, {"LC_ALL": "C.UTF-8"})]
+    assert got[0].code == got[1].code and "Traceback" not in got[0].err, got[0].text()
+    assert len(got[0].out.splitlines()) == len(got[1].out.splitlines()), got[0].text()
 
 
 @pytest.mark.parametrize("nowhere", [{"err": "/dev/full"}, {"closed": [2]}], ids=str)

@@ -49,7 +49,7 @@ class Roots:
             return path
         if os.path.isdir(path) and (found := capsules(path)):
             return self.path(found[-1])
-        raise Refused(f"{text.line(given, 200)} is no capsule, and no run that holds one")
+        raise Refused(f"{text.line(given, 200)} is no capsule, and no run that holds one; list_runs names both")
 
     def newest(self) -> str:
         """The newest run in the roots, or in finitude-runs below them. Raises Refused."""

@@ -43,7 +43,11 @@ class _Stream:
         return getattr(self._stream, "encoding", None)
 
     def write(self, text: str) -> int:
-        self._try("write", text)
+        try:
+            self._try("write", text)
+        except UnicodeEncodeError:  # names and paths of the program, in a locale without them
+            encoding = self.encoding or "ascii"
+            self._try("write", text.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
 
     def flush(self) -> None:
