@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "pyhost/object_python.h"
+
 namespace finitude::bindings {
 
 // What os.fsencode makes of a str.
@@ -30,8 +32,8 @@ struct pybind11::detail::type_caster<finitude::bindings::FsPath> {
       PyErr_Clear();
       return false;
     }
+    const auto owned = finitude::bindings::Object::take(encoded);
     value.bytes = std::string(PyBytes_AS_STRING(encoded), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded)));
-    Py_DECREF(encoded);
     return true;
   }
 };

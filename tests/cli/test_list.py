@@ -25,7 +25,7 @@ def test_names_of_any_length_are_columns(tmp_path):
 
 
 def test_letters_of_more_than_a_byte_are_columns_too(tmp_path):
-    for name in ("20260101-000000-train-1", "20260102-000000-übung-é-22"):
+    for name in ("20260101-000000-train-1", "20260102-000000-\u00fcbung-\u00e9-22"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text("{}")
     lines = helpers.finitude(tmp_path, "list", str(tmp_path)).out.splitlines()

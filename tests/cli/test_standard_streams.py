@@ -71,11 +71,11 @@ def test_so_is_an_output_that_is_closed(bad_run):
 def test_a_locale_that_lacks_the_letters_of_a_path(bad_run, words):
     """They are written out; the exit code is that of another locale."""
     folder, capsule = bad_run
-    here = folder / "übung"
+    here = folder / "\u00fcbung"
     if not here.exists():
         shutil.copytree(capsule, here)
     plain = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    got = [finitude(folder, *words, "übung", env=one, cold=True) for one in (plain, {"LC_ALL": "C.UTF-8"})]
+    got = [finitude(folder, *words, "\u00fcbung", env=one, cold=True) for one in (plain, {"LC_ALL": "C.UTF-8"})]
     assert got[0].code == got[1].code and "Traceback" not in got[0].err, got[0].text()
     assert len(got[0].out.splitlines()) == len(got[1].out.splitlines()), got[0].text()
 

@@ -107,7 +107,30 @@ def as_lines(folder, points):
     return path
 
 
-FORMATS = [as_trainer_state, as_csv, as_events, as_events_of_tensors, as_lines]
+def as_records(folder, points):
+    path = folder / "history.json"
+    path.write_text(
+        json.dumps([{"step": s, "a": {"b": {"loss": a}, "grad_norm": g}, "lr": lr} for s, a, g, lr in points])
+    )
+    return path
+
+
+def as_tabs(folder, points):
+    path = folder / "metrics.tsv"
+    rows = [f"{s}\t{a}\t{g}\t{lr}\n" for s, a, g, lr in points]
+    path.write_text("\ufeffstep\tloss\tgrad_norm\tlr\n" + "".join(rows))
+    return path
+
+
+def as_printed(folder, points):
+    """With a progress bar in the same lines."""
+    path = folder / "train.log"
+    rows = [{"loss": a, "grad_norm": g, "learning_rate": lr, "step": s} for s, a, g, lr in points]
+    path.write_text("INFO begins {}\n" + "".join(f" 10%|#   | 5/50 [00:01<00:09]\r{row}\n" for row in rows))
+    return path
+
+
+FORMATS = [as_trainer_state, as_csv, as_events, as_events_of_tensors, as_lines, as_records, as_tabs, as_printed]
 
 
 @pytest.mark.parametrize("write", FORMATS)
@@ -121,6 +144,7 @@ def test_first_nonfinite_value_in_each_format(tmp_path, write):
     gradient = next(f for f in answer["findings"] if "grad" in f["evidence"]["name"])
     assert gradient["verdict"] == "bad" and "is Inf at step 400" in gradient["text"]
     assert answer["logs"][0]["numbers"] >= 180
+    assert not [f for f in answer["findings"] if f["check"] == "P23"], "a value that is not finite is no plateau"
 
 
 @pytest.mark.parametrize("write", FORMATS)
@@ -163,6 +187,8 @@ ONE_CHECK = {
     "a NaN that was logged as 0": ({"loss": [*LOSS[:40], *[0.0] * 40], "grad_norm": [*[1.0] * 40, *["NaN"] * 40]},
                                    ("P23", "bad"), "logged as 0"),
     "held-out data": ({"loss": LOSS, "eval_loss": [*LOSS[:70], *["nan"] * 10]}, ("P20", "warn"), "eval_loss is NaN at step 70"),
+    "null, as JSON has no NaN": ({"loss": [*LOSS[:60], *[None] * 20], "acc": [0.5] * 80}, ("P20", "warn"),
+                                 "null from step 60 to the end, in 20 records"),
     "another quantity": ({"loss": LOSS, "accuracy": [*[0.5] * 70, *["nan"] * 10]}, ("P20", "note"), "accuracy is NaN"),
 }  # fmt: skip
 
@@ -184,6 +210,9 @@ HEALTHY = {
         "grad_norm": [3 + 2 * math.sin(i * 7.7) for i in range(80)],
     },
     "a scale that grows": {"loss": LOSS, "loss_scale": [65536.0 * 2 ** (i // 20) for i in range(80)]},
+    "null between numbers": {"loss": [v if i % 4 == 0 else None for i, v in enumerate(LOSS)], "acc": [0.5] * 80},
+    "null in the last two": {"loss": [*LOSS[:78], None, None], "acc": [0.5] * 80},
+    "null always": {"loss": [None] * 80, "acc": [0.5] * 80},
     "a few records": {"loss": [3.0, 2.0, 2.5], "lr": [1e-3] * 3},
 }
 
@@ -235,6 +264,10 @@ def test_a_file_whose_writer_is_still_at_work(tmp_path):
     [
         ("metrics.csv", b""),
         ("metrics.csv", b"a,b\nx,y\n"),
+        ("metrics.csv", b"0,2.5\n1,2.4\n"),
+        ("train.log", b"step 1 {x}\n"),
+        ("train.txt", b"raise SystemExit(5)\n"),
+        ("history.json", b'[{"loss": '),
         ("log.jsonl", b"not json\n" * 50),
         ("log.jsonl", b"[1]\n" + b"x" * (2 << 20)),
         ("trainer_state.json", b'{"log_history": 5}'),

@@ -1,9 +1,10 @@
-"""What other tools logged of a training: trainer_state.json of Hugging Face, metrics.csv of Lightning, TensorBoard's
-event files, lines of JSON. Only numbers by step are taken. The files are anyone's: bounded, never evaluated."""
+"""What other tools logged of a training: trainer_state.json of Hugging Face, what its Trainer prints, metrics.csv of
+Lightning, TensorBoard's event files, lines of JSON. Only numbers by step are taken. The files are anyone's: bounded, never evaluated."""
 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import os
@@ -24,7 +25,10 @@ MOST_SERIES = 512
 MOST_NAME = 200
 MOST_FILES = 64
 MOST_ENTRIES = 4096  # of a directory
+MOST_NESTED = 3  # levels of names in a record
+_PRINTED = (".log", ".txt", ".out", ".err")  # names of files that hold what a program printed
 _STEPS = ("step", "global_step", "trainer/global_step", "_step", "iteration", "iter", "steps", "num_updates")
+_JSON_WORDS = {"nan": "NaN", "inf": "Infinity"}
 _WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
 _ROLES = (
     ("lr", re.compile(r"(^|[/_. ])(lr|learning_rate|learning rate)($|[-/_. ])", re.IGNORECASE)),
@@ -49,6 +53,8 @@ class Series:
         self.is_held_out = bool(_HELD_OUT.search(name))
         self.steps: list[int] = []
         self.values: list[float] = []
+        self.nulls = self.longest_nulls = 0  # records in a row that hold null for it: at the end, and before
+        self.null_since = 0  # the first step of those at the end
 
     def at(self, step: int) -> float | None:
         """The value that was last logged up to that step; None: there is none."""
@@ -79,8 +85,16 @@ class Log:
         if self.points >= MOST_POINTS:
             raise _Enough
         self.points += 1
-        self.series[name].steps.append(step)
-        self.series[name].values.append(value)
+        series = self.series[name]
+        series.longest_nulls, series.nulls = max(series.longest_nulls, series.nulls), 0
+        series.steps.append(step)
+        series.values.append(value)
+
+    def add_null(self, step: int, name: str) -> None:
+        """The record names it, without a number: what had none before has never been a quantity."""
+        if (series := self.series.get(name[:MOST_NAME])) is not None:
+            series.null_since = series.null_since if series.nulls else step
+            series.nulls += 1
 
     def of(self, role: str, held_out: bool = False) -> list[Series]:
         return [s for s in self.series.values() if s.role == role and s.is_held_out == held_out]
@@ -125,16 +139,21 @@ def _step(record, before):
 def _enter(log, record, before):
     """One record of several quantities. Returns its step."""
     step = _step(record, before)
-    for key, value in record.items():
-        if key in _STEPS or not isinstance(key, str):
+    _enter_values(log, step, "", {key: value for key, value in record.items() if key not in _STEPS}, MOST_NESTED)
+    return step
+
+
+def _enter_values(log, step, prefix, values, depth):
+    for key, value in list(values.items())[:MOST_SERIES]:
+        if not isinstance(key, str):
             continue
         if isinstance(value, dict):
-            for inner, one in list(value.items())[:MOST_SERIES]:
-                if (number := _number(one)) is not None:
-                    log.add(step, f"{key}.{inner}", number)
+            if depth > 1:
+                _enter_values(log, step, f"{prefix}{key}.", value, depth - 1)
+        elif value is None:
+            log.add_null(step, prefix + key)
         elif (number := _number(value)) is not None:
-            log.add(step, key, number)
-    return step
+            log.add(step, prefix + key, number)
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
@@ -168,6 +187,26 @@ def _json_lines(log, file):
         log.trouble = f"{bad} line{'s' * (bad != 1)} of it {'are' if bad != 1 else 'is'} no JSON object"
 
 
+def _printed(log, file):
+    """Lines with a dictionary in them, as the Trainer of Hugging Face prints: {'loss': 2.5, 'epoch': 0.1}."""
+    step, good = -1, 0
+    for line in _lines(file):
+        begin, end = line.find("{"), line.rfind("}")
+        if begin < 0 or end < begin:
+            continue
+        text = re.sub(r"'[^'\"\\]*'", lambda quoted: f'"{quoted[0][1:-1]}"', line[begin : end + 1])
+        text = re.sub(r"(?<=[ :,])(-?)(nan|inf)(?=[ ,}])", lambda m: m[1] + _JSON_WORDS[m[2]], text)
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and any(_number(value) is not None for value in record.values()):
+            good += 1
+            step = _enter(log, record, step)
+    if not good:
+        raise Unreadable(f"{log.path} holds no line with numbers by name, as {{'loss': 2.5, 'epoch': 0.1}}")
+
+
 def _trainer_state(log, file):
     data = plain_file.first(file, MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -176,7 +215,7 @@ def _trainer_state(log, file):
         document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
         raise Unreadable(f"{log.path} is no JSON") from None
-    history = document.get("log_history") if isinstance(document, dict) else None
+    history = document.get("log_history") if isinstance(document, dict) else document
     if not isinstance(history, list):
         raise Unreadable(f"{log.path} has no log_history")
     step = -1
@@ -186,10 +225,15 @@ def _trainer_state(log, file):
 
 
 def _csv(log, file):
-    rows = csv.reader(_lines(file))
+    lines = _lines(file)
+    head = next(lines, "").lstrip("\ufeff")
+    separator = max(",;\t", key=head.count)  # of several the first
+    rows = csv.reader(itertools.chain([head], lines), delimiter=separator)
     names = next(rows, [])
     if len(names) > MOST_SERIES or not any(name.strip() for name in names):
         raise Unreadable(f"{log.path} has no header, or one of more than {MOST_SERIES} columns")
+    if all(_number(name) is not None for name in names):
+        raise Unreadable(f"{log.path} has no header: its first row holds numbers")
     step, numbers = -1, 0
     for row in rows:
         record = dict(zip(names, row))
@@ -215,7 +259,7 @@ def _events(log, file):
         log.trouble = f"{e}; what follows was not read"
 
 
-_READERS = {"jsonl": _json_lines, "trainer_state": _trainer_state, "csv": _csv, "events": _events}
+_READERS = {"jsonl": _json_lines, "trainer_state": _trainer_state, "csv": _csv, "events": _events, "printed": _printed}
 
 
 def kind_of(path: str) -> str:
@@ -225,12 +269,15 @@ def kind_of(path: str) -> str:
         return "events"
     if name.endswith((".jsonl", ".ndjson")):
         return "jsonl"
-    if name.endswith(".csv"):
+    if name.endswith((".csv", ".tsv")):
         return "csv"
+    if name.endswith(_PRINTED):
+        return "printed"
     if name == "trainer_state.json":
         return "trainer_state"
-    if name.endswith(".json") and b'"log_history"' in plain_file.head(path, 1 << 16):
-        return "trainer_state"
+    if name.endswith(".json"):
+        head = plain_file.head(path, 1 << 16)
+        return "trainer_state" if b'"log_history"' in head or re.match(rb"\s*\[\s*\{", head) else ""
     return ""
 
 
@@ -256,13 +303,15 @@ def _newest_state(folders):
 def below(folder: str) -> list[str]:
     """The logs in a directory, or, where it has none, in those in it (version_0, checkpoint-500)."""
     entries = _entries(folder)
-    found = [e.path for e in entries if e.is_file() and kind_of(e.path)]
+    found = [e.path for e in entries if e.is_file() and kind_of(e.path) not in ("", "printed")]
     if found:
         return found[:MOST_FILES]
     inner = [e.path for e in entries if e.is_dir(follow_symlinks=False)]
     found = _newest_state(inner)
     for path in inner:
-        found += [e.path for e in _entries(path) if e.is_file() and kind_of(e.path) not in ("", "trainer_state")]
+        found += [
+            e.path for e in _entries(path) if e.is_file() and kind_of(e.path) not in ("", "printed", "trainer_state")
+        ]
     return found[:MOST_FILES]
 
 

@@ -11,6 +11,7 @@ SPIKE = {"loss": 3.0, "gradient": 20.0}  # times the median, and as many times t
 DEVIATIONS = 10.0
 GREW = 2.0  # times its best value, at the end
 BLEW = 1e3
+NULLS = 3  # records at the end, and twice as many as ever in a row before
 STUCK = 8  # records with one value
 MOST_SHOWN = 5
 MOST_POINTS = 2000  # that are smoothed
@@ -29,8 +30,19 @@ def _median(values):
 @check("P20", "logged-non-finite", "log")
 def first_non_finite(log):
     """The first step at which a logged loss or gradient norm is NaN or Inf, with the last finite values and the
-    learning rate there; a note for other quantities, and for those of held-out data a warning."""
+    learning rate there; a note for other quantities, and for those of held-out data a warning, as for one that is null
+    from some record on to the end: JSON has no NaN."""
     for series in log.series.values():
+        if series.role in ("loss", "gradient") and series.nulls >= max(NULLS, 2 * series.longest_nulls):
+            yield warn(
+                f"{series.name} is null from step {series.null_since} to the end, in {series.nulls} records; the last "
+                f"number is {series.values[-1]:.5g} at step {series.steps[-1]}: JSON has no NaN, for which many write null",
+                "finitude run says whether it is NaN, and where it is born",
+                None,
+                name=series.name,
+                step=series.null_since,
+                count=series.nulls,
+            )
         first = next((i for i, v in enumerate(series.values) if not math.isfinite(v)), None)
         if first is None:
             continue
@@ -159,7 +171,7 @@ def skipped_steps(log):
         for i in range(1, len(series.values) + 1):
             if i < len(series.values) and series.values[i] == series.values[start]:
                 continue
-            if i - start >= STUCK and (found is None or i - start > found[1]):
+            if i - start >= STUCK and math.isfinite(series.values[start]) and (found is None or i - start > found[1]):
                 found = start, i - start
             start = i
         if found is None:
