@@ -15,8 +15,8 @@ import helpers
 ESCAPE = "\x1b["
 
 
-def on_terminal(folder, *words, columns=100, env=None):
-    """Standard output of `finitude *words` on a terminal so wide."""
+def on_terminal(folder, *words, columns=100, env=None, errors=subprocess.DEVNULL):
+    """Standard output, and with errors=subprocess.STDOUT standard error, of `finitude *words` on a terminal so wide."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, columns)) if hasattr(termios, "tcsetwinsize") else _resize(theirs, columns)
     started = subprocess.Popen(
@@ -25,7 +25,7 @@ def on_terminal(folder, *words, columns=100, env=None):
         env={**helpers.environment(env), "TERM": "xterm", "LANG": "C.UTF-8", **(env or {})},
         stdin=subprocess.DEVNULL,
         stdout=theirs,
-        stderr=subprocess.DEVNULL,
+        stderr=errors,
     )
     os.close(theirs)
     text = b""
@@ -92,3 +92,46 @@ def test_of_two_capsules_as_well(runs):  # noqa: F811
         shown = on_terminal(runs.parent, "diff", *option, columns=60, env=env)
         assert shown and ESCAPE not in shown, shown
         assert max(len(line) for line in shown.splitlines() if " " in line.strip()) <= 60, shown
+
+
+def on_screen(text, columns):
+    """The lines of a terminal that wraps as xterm does: a letter in the last column leaves the cursor on it."""
+    lines, row, column = [[]], 0, 0
+    for letter in text:
+        if letter == "\r":
+            column = 0
+        elif letter == "\n":
+            row += 1
+        else:
+            if column == columns:
+                row, column = row + 1, 0
+            lines += [[] for _ in range(row + 1 - len(lines))]
+            lines[row] += [" "] * (column + 1 - len(lines[row]))
+            lines[row][column] = letter
+            column += 1
+            continue
+        lines += [[] for _ in range(row + 1 - len(lines))]
+    return ["".join(line).rstrip() for line in lines]
+
+
+BAR = """
+import sys
+for i, x in enumerate(batches):
+    sys.stderr.write(f"\\r{i} |" + "#" * WIDE)
+    opt.zero_grad()
+    (loss_of(x) * (NAN if i == 3 else 1)).backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("wide", [0, 69 - 4])
+def test_a_report_begins_on_a_line_of_its_own(tmp_path, wide):
+    """A progress bar that waits in its line for the next step stays whole, however long it is."""
+    helpers.write_script(tmp_path, helpers.TRAINING + BAR.replace("WIDE", str(wide)))
+    env = {"NO_COLOR": "1"}
+    shown = on_terminal(tmp_path, "run", "train.py", columns=70, env=env, errors=subprocess.STDOUT)
+    lines = on_screen(shown.replace("\n", "\r\n"), 70)
+    first = next(i for i, line in enumerate(lines) if "step 3 stopped" in line)
+    assert lines[first].startswith("finitude: step 3 stopped"), lines[: first + 1]
+    assert lines[first - 1] == "3 |" + "#" * wide and not lines[0] == "", lines[: first + 1]
+    assert any(line.startswith("finitude: 4 steps watched") for line in lines), shown

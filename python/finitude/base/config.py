@@ -10,7 +10,6 @@ import re
 import shlex
 
 from . import working_folder
-from .option_words import near
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,9 +107,12 @@ def _is_share(text):
     return parts is not None and 0 < float(parts[1]) <= 1 and 1 <= int(parts[2] or 1) <= 1_000_000
 
 
-def _nearest(word, words):
+def _nearest(word, words, are_named=False):
+    """are_named: the message names the words already."""
     close = difflib.get_close_matches(word, words, 1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(words)}"
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return "" if are_named else f"; known: {', '.join(words)}"
 
 
 def _set(config, key, value, source):
@@ -140,7 +142,9 @@ def _set(config, key, value, source):
         value = os.pathsep.join(os.path.abspath(p) for p in value.split(os.pathsep) if p)
     choices = {"on_alarm": ON_ALARM, "level": LEVELS, "stream_gradients": STREAM, "checkpoints": CHECKPOINTS}.get(name)
     if choices and value not in choices:
-        raise UsageError(f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{near(value, choices)}")
+        raise UsageError(
+            f"{source}: {key} is one of {', '.join(choices)}, not {value!r}{_nearest(value, choices, are_named=True)}"
+        )
     if name == "warnings":
         for kind in value.replace(" ", "").split(",") if value not in ("all", "off") else ():
             if kind not in WARNINGS:

@@ -29,7 +29,7 @@ def say(text: str) -> None:
             return stream.flush()
         # Past its buffer: what a full disk refuses would stay in there, and end the program with 120 at its last flush.
         stream.flush()
-        data = memoryview(text.encode(stream.encoding, "backslashreplace"))
+        data = memoryview((_to_new_line() + text).encode(stream.encoding, "backslashreplace"))
         while data:
             data = data[os.write(stream.fileno(), data) :]
 
@@ -51,11 +51,17 @@ def has_unicode() -> bool:
 
 
 def width() -> int:
-    """Columns of the terminal; 80 where there is none."""
+    """Columns of the terminal; 80 where there is none, or it does not say."""
     try:
-        return os.get_terminal_size(_stream().fileno()).columns if is_terminal() else 80
+        return is_terminal() and os.get_terminal_size(_stream().fileno()).columns or 80
     except Exception:
         return 80
+
+
+def _to_new_line() -> str:
+    """Blanks that bring the cursor of a terminal to the beginning of a line, the next one where a progress bar stands
+    in its own: as many as a line has go into the next line from any column but the first."""
+    return " " * width() + "\r" if is_terminal() and os.environ.get("TERM") != "dumb" else ""
 
 
 def flush() -> None:
