@@ -111,6 +111,54 @@ def test_copy_gives_the_whole_diff(written):
     assert found["copies"][1].startswith("finitude replay finitude-runs/")
 
 
+def test_the_picture_shows_each_state_by_shape_and_colour(written):
+    (found,) = pages.look({"file": written["diff"], "ask": ["flow"]})
+    boxes, edges = found["flow"]["boxes"], found["flow"]["edges"]
+    states = {box["name"].split(",")[0]: [state for state, _ in box["states"]] for box in boxes}
+    assert states["Operand p"] == ["finite"] and states["Output output"] == ["inf"], states
+    assert states["Then aten::mul"] == states["Sink loss"] == ["nan"], states
+    for drawn in ([one for box in boxes for one in box["states"]], edges):
+        colours = {state: {colour for one, colour in drawn if one == state} for state, _ in drawn}
+        assert {"finite", "inf", "nan"} <= set(colours) and all(len(one) == 1 for one in colours.values()), colours
+        assert len(set.union(*colours.values())) == len(colours), colours
+    assert len(edges) == len(boxes) - 1
+
+
+def test_a_histogram_has_the_limits_of_its_dtype(written):
+    report = pages.with_diff()
+    tensor = report["alarms"][0]["births"][0]["inputs"][0]
+    (found,) = pages.look({"file": written["diff"], "ask": ["histograms"]})
+    (chart,) = found["histograms"]
+    assert sum(chart["values"]) == tensor["numel"] - tensor["zero"] - tensor["nan"] - tensor["inf"] > 0, chart
+    assert len(chart["limits"]) == 3 and chart["limits"] == sorted(chart["limits"]) and 0 < chart["limits"][0] < 1
+    assert chart["words"] == ["subnormal", f"largest {tensor['dtype']}"] and f"{tensor['zero']} zeros" in chart["name"]
+
+
+def test_the_line_of_the_birth_is_marked_among_others(written):
+    report = pages.with_diff()
+    birth = report["alarms"][0]["births"][0]
+    birth["around"] = {"first": birth["line"] - 2, "source": "\n".join(["a", "b", birth["source"], "c"])}
+    folder = written["diff"].parent
+    (found,) = pages.look({"file": pages.write(folder, "around", report), "ask": ["sources"]})
+    source = found["sources"][0]
+    assert source["lines"] == 4 and source["marked"] == [[str(birth["line"]), birth["source"]]], source
+    assert source["colour"] != source["other"]
+
+
+def test_experiments_fold_and_are_printed(written):
+    (found,) = pages.look({"file": written["diff"], "ask": ["folds"]})
+    folded, opened, printed = found["folds"]
+    count = len(pages.with_diff()["alarms"][0]["cause"]["experiments"])
+    assert (folded, opened) == (0, count) and printed == count > 0, found["folds"]
+
+
+def test_the_policy_lets_nothing_in(written):
+    (found,) = pages.look({"file": written["diff"], "ask": ["intrusion"]})
+    ran, loaded, fetched, policy = found["intrusion"]
+    assert (ran, loaded, fetched) == (False, False, "TypeError") and policy.startswith("default-src 'none'"), found
+    assert sum("Content Security Policy" in error for error in found["errors"]) >= 3, found["errors"]
+
+
 def test_hostile_report_stays_text(written):
     (found,) = pages.look({"file": written["hostile"], "ask": ["html", "scripts"]})
     assert found["errors"] == [] and found["scripts"] == 2

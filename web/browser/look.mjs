@@ -66,6 +66,70 @@ const QUESTIONS = {
   },
   stops,
   copies,
+  // Of the picture of data flow: each box with its words, the colours and shapes of its state; and the colours of its edges.
+  flow: (page) =>
+    page.evaluate(() => ({
+      boxes: [...document.querySelectorAll(".flow g.node")].map((box) => ({
+        name: box.getAttribute("aria-label"),
+        states: [...box.querySelectorAll(".marker")].map((one) => [one.classList[1], getComputedStyle(one).fill]),
+      })),
+      edges: [...document.querySelectorAll(".flow .edge")].map((one) => [one.classList[1], getComputedStyle(one).stroke]),
+    })),
+  // Of each histogram: how many values its bars say, where the limits of its dtype are drawn, and what it says itself.
+  histograms: (page) =>
+    page.evaluate(() =>
+      [...document.querySelectorAll("svg.exponents")].map((chart) => ({
+        name: chart.getAttribute("aria-label"),
+        values: [...chart.querySelectorAll(".bars title")].map((one) => Number(one.textContent.replace(/\D.*$/, ""))),
+        limits: [...chart.querySelectorAll("line.limit")].map((one) => Number(one.getAttribute("x1")) / chart.viewBox.baseVal.width),
+        words: [...chart.querySelectorAll(".limits text")].map((one) => one.textContent.trim()),
+      })),
+    ),
+  sources: (page) =>
+    page.evaluate(() =>
+      [...document.querySelectorAll("pre.source")].map((source) => ({
+        lines: source.querySelectorAll(".line").length,
+        marked: [...source.querySelectorAll("mark.line")].map((one) => [one.querySelector(".number").textContent, one.querySelector("code").textContent]),
+        colour: getComputedStyle(source.querySelector("mark.line") ?? source).backgroundColor,
+        other: getComputedStyle(source).backgroundColor,
+      })),
+    ),
+  // What of the table of experiments is shown: folded, after a click on its summary, and on paper, folded again.
+  folds: async (page) => {
+    const table = page.locator("details", { has: page.getByText("What was changed") }).first();
+    const shown = () => table.locator("tbody tr").filter({ visible: true }).count();
+    const found = [await shown()];
+    await table.locator("summary").click();
+    found.push(await shown());
+    await table.locator("summary").click();
+    await page.emulateMedia({ media: "print" });
+    found.push(await shown());
+    await page.emulateMedia({ media: "screen" });
+    return found;
+  },
+  // What the page's policy lets a script that got into it do.
+  intrusion: (page) =>
+    page.evaluate(async () => {
+      const script = document.createElement("script");
+      try {
+        script.textContent = "globalThis.intruded = true";
+      } catch {
+        script.append("globalThis.intruded = true"); // past the trusted types
+      }
+      document.body.append(script);
+      const style = document.createElement("img");
+      style.src = "data:image/gif;base64,R0lGODlhAQABAAAAACw=";
+      const loaded = new Promise((done) => {
+        style.onload = () => done(true);
+        style.onerror = () => done(false);
+      });
+      document.body.append(style);
+      const fetched = await fetch("http://127.0.0.1:9/").then(
+        () => "fetched",
+        (error) => error.name,
+      );
+      return [globalThis.intruded ?? false, await loaded, fetched, document.querySelector("meta[http-equiv]").content];
+    }),
   // Milliseconds from the navigation until the charts of a timeline are drawn, and of moves: from a key to the next frame.
   paint: (page) => page.evaluate(() => performance.getEntriesByName("timeline")[0]?.startTime ?? null),
   moves: (page) =>

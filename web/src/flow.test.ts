@@ -23,6 +23,13 @@ test("nodes run from operands to the sink", () => {
   expect(nodes.map((node) => node.state)).toEqual(["finite", "finite", "inf", "inf", "nan", "nan"]);
 });
 
+test("the title says what the sink holds where the path does not", () => {
+  const titled = (title: string) => flowNodes({ ...story({}, [place({ text: "" })]), title }).at(-1)?.state;
+  expect(titled("Step 3 stopped before the optimizer: loss is NaN (rank 0)")).toBe("nan");
+  expect(titled("Step 3 applied: loss is Inf")).toBe("inf");
+  expect(titled("Step 3 skipped: gradient of NaN is not finite")).toBe("unknown");
+});
+
 test("an alarm without a birth has no picture", () => {
   expect(flowNodes(story(null, []))).toEqual([]);
   expect(layOut([], 800).height).toBe(0);

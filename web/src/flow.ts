@@ -60,6 +60,12 @@ export function stateOfText(text: string): State {
   return "unknown";
 }
 
+// "Step 3 stopped before the optimizer: loss is NaN", of the sink "loss".
+function stateInTitle({ title, sink }: Story): State {
+  const at = title.indexOf(`${sink} is `);
+  return at < 0 ? "unknown" : stateOfText(/^\w+/.exec(title.slice(at + sink.length + 4))?.[0] ?? "");
+}
+
 function badOf(tensor: Tensor): string {
   const words: string[] = [];
   if (tensor.nan) words.push(`${grouped(tensor.nan)} NaN`);
@@ -136,7 +142,8 @@ export function flowNodes(story: Story): FlowNode[] {
   nodes.push(...pathNodes(story.path));
   if (story.sink) {
     const end = nodes[nodes.length - 1];
-    const state = end && end.kind !== "operation" && end.kind !== "gap" ? end.state : "unknown";
+    const before = end && end.kind !== "operation" && end.kind !== "gap" ? end.state : "unknown";
+    const state = before === "unknown" ? stateInTitle(story) : before;
     nodes.push({ kind: "sink", label: story.sink, under: "where it was noticed", said: "", code: "", state, values: [] });
   }
   return nodes;

@@ -275,9 +275,13 @@ class SkipsRows:
 
     def begin(self) -> None:
         """Says what is skipped."""
-        rows = ", ".join(f"{len(one.ids)} rows of {one.dataset}" for one in self._lists) or "no rows"
+        counts = [len(one.ids) for one in self._lists]
+        rows = (
+            ", ".join(f"{n} row{'s' * (n != 1)} of {one.dataset}" for n, one in zip(counts, self._lists)) or "no rows"
+        )
+        are = "is" if sum(counts) == 1 else "are"
         if not self._quiet:
-            say(f"finitude: --skip-rows {self._path}: {rows} are skipped\n")
+            say(f"finitude: --skip-rows {self._path}: {rows} {are} skipped\n")
 
     def wrapped(self, original: Callable[..., None]) -> Callable[..., None]:
         """In place of DataLoader.__init__."""
