@@ -66,6 +66,7 @@ Status read_report_json(const std::string& path, std::size_t limit, nlohmann::js
   if (std::filesystem::is_directory(path, error)) {
     file = path + "/report.json";
     if (!std::filesystem::exists(file, error)) {
+      if (error) return Status(StatusCode::kUnreadable, "cannot be read: report.json: " + error.message());
       if (!std::filesystem::exists(path + "/capsule.json", error))
         return Status(StatusCode::kUnreadable, "is a folder without a report.json or capsule.json");
       return read_capsule_report(path, limit, report);

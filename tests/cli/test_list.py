@@ -3,7 +3,10 @@
 import json
 import pathlib
 
+import pytest
+
 import helpers
+from finitude.cli import main, offline
 
 SAMPLE = pathlib.Path(__file__).parents[1] / "data" / "reports" / "loss_forward.json"
 
@@ -44,6 +47,20 @@ def test_policy_of_a_run_with_damaged_events_knows_the_alarms_of_its_report(tmp_
     (run / "report.json").write_text("{")
     got = helpers.finitude(tmp_path, "report", str(run))
     assert got.code == 3 and f"{run} holds a report.json that is not JSON" in got.err, got.text()
+
+
+def test_a_file_that_no_word_may_open_is_named(monkeypatch, capsys):
+    """As one of another user; root, as whom tests may run, opens all."""
+
+    def refused(rest):
+        raise PermissionError(13, "Permission denied", "runs/\x1bstore.sqlite")
+
+    monkeypatch.setattr(offline, "rows", refused)
+    assert main.main(["rows"]) == 3
+    assert capsys.readouterr() == ("", "finitude: runs/?store.sqlite: Permission denied\n")
+    monkeypatch.setenv("FINITUDE_DEBUG", "1")
+    with pytest.raises(PermissionError):
+        main.main(["rows"])
 
 
 def test_unreadable_report_is_listed_as_such(tmp_path):

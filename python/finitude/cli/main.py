@@ -8,10 +8,11 @@ import signal
 import sys
 
 from ..base.option_words import near
+from ..base.say import printable
 from . import standard_streams, without_python
 from .table import COMPLETION_HELP, FLAGS, HELP, OPTIONS, TEACHING, WORDS
 
-EXIT_USAGE, EXIT_CANNOT = 2, 4
+EXIT_USAGE, EXIT_INPUT, EXIT_CANNOT = 2, 3, 4
 _OWN_HELP = (
     "run",
     "doctor",
@@ -50,6 +51,12 @@ def main(argv: list[str] | None = None) -> int:
         # Of SIGPIPE, which Python ignores, as any other tool: `finitude report CAPSULE | head` is no failure.
         standard_streams.end_of(signal.SIGPIPE)
         raise
+    except OSError as e:  # a file of a run that may not be read, or that has gone meanwhile
+        if os.environ.get("FINITUDE_DEBUG"):
+            raise
+        with standard_streams.guarded():
+            sys.stderr.write(f"finitude: {printable(os.fsdecode(e.filename or argv[0]))}: {e.strerror or e}\n")
+        return EXIT_INPUT
 
 
 def _clear():

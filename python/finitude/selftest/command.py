@@ -282,6 +282,9 @@ def command(rest: Sequence[str]) -> int:
     except Cannot as e:
         sys.stderr.write(f"finitude selftest: {e}\n")
         return CANNOT
+    except OSError as e:  # the program cannot be started, or there is no room
+        sys.stderr.write(f"finitude selftest: {e.filename or 'the program'}: {e.strerror or e}\n")
+        return CANNOT
     finally:
         if options.keep:
             shutil.copytree(folder, options.keep, dirs_exist_ok=True)
