@@ -66,7 +66,10 @@ def explain(value: Tensor | Callable[[], Any]) -> Explanation:
 
 def _of_graph(tensor: Tensor, holds: str, why: str, again: str) -> Explanation:
     """What is not recorded: as far as the autograd graph shows it."""
-    found = graph_births.read(tensor)
+    try:
+        found = graph_births.read(tensor)
+    except Exception as e:  # a graph of another library
+        found = graph_births.Reading([], [], [f"its autograd graph cannot be read ({type(e).__name__}: {e})"])
     if not (found.births or found.seen):
         raise RuntimeError("; ".join((f"finitude.explain: the tensor holds {holds}, and {why}", *found.notes, again)))
     how = f"read from the autograd graph, as {why}; for line, cause and fix: {again}"

@@ -6,6 +6,7 @@ import torch
 import torch.utils.checkpoint
 
 import finitude
+from finitude.report import graph_births
 from finitude.report.explanation import Explanation
 from helpers import TRAINING, run, training
 
@@ -395,6 +396,22 @@ def test_reading_a_graph_runs_nothing_of_the_program():
 def test_without_a_graph_it_says_why(made, why):
     with pytest.raises(RuntimeError, match=f"nothing is recorded here .*{why}.*finitude.explain.lambda"):
         finitude.explain(made())
+
+
+def test_a_graph_that_cannot_be_read_is_said(monkeypatch):
+    monkeypatch.setattr(graph_births, "_Graph", lambda tensor: 1 // 0)
+    with pytest.raises(RuntimeError, match="autograd graph cannot be read .ZeroDivisionError"):
+        finitude.explain(MODEL(DATA) / 0)
+
+
+def test_many_bad_weights_are_some_births_and_a_count():
+    layers = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(10)))
+    with torch.no_grad():
+        for parameter in layers.parameters():
+            parameter.fill_(np.nan)
+    shown = finitude.explain(layers(DATA))
+    assert len(shown.births) == graph_births.MOST_NAMED and "14 more like these" in str(shown), str(shown)
+    assert all(birth["name"].startswith("Sequential.") for birth in shown.births)
 
 
 def test_a_gradient_keeps_no_graph():

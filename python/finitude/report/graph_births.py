@@ -3,6 +3,7 @@ backward pass, and from operations that are computed once more out of that. Noth
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -74,6 +75,10 @@ class _Graph:
             fresh = [n for n, _ in node.next_functions if n is not None and n not in seen]
             seen.update(fresh)
             todo += fresh
+
+    @functools.cached_property
+    def _known_parameters(self):
+        return _parameter_names()
 
     def _read_node(self, node):
         if (variable := getattr(node, "variable", None)) is not None:
@@ -182,7 +187,7 @@ class _Graph:
     def birth(self, node: Any) -> Birth:
         """That of a node which no bad value leads to through the graph."""
         if (variable := getattr(node, "variable", None)) is not None:
-            name = _names().get(id(variable), "a parameter")
+            name = self._known_parameters.get(id(variable), "a parameter")
             return _birth("state", "", name, {name: variable}, None)
         if data := self._bad_data(node):
             return _birth("data", "", f"{next(iter(data))} of {_op(node)}", data, None)
@@ -191,7 +196,7 @@ class _Graph:
 
     def parameters_near(self, node: Any) -> list[str]:
         """Names of those nearest before it, which say where in the model it is."""
-        level, seen, names = [node], {node}, _names()
+        level, seen, names = [node], {node}, self._known_parameters
         while level:
             level = [n for one in level for n, _ in one.next_functions if n is not None and n not in seen]
             seen.update(level)
@@ -254,7 +259,7 @@ def _once_more(node, given):
     return None
 
 
-def _names():
+def _parameter_names():
     """{id: name} of the parameters of the modules that there are, each by the module that holds most."""
     found, modules = {}, _native.instances((torch.nn.Module,))
     for module in sorted(modules, key=lambda one: sum(1 for _ in one.modules())):
@@ -284,7 +289,7 @@ def _birth(phase, op, name, inputs, output) -> Birth:
 
 def _without_graph(tensor):
     """Why it has none, in the words of whoever asks."""
-    names = _names()
+    names = _parameter_names()
     if (name := names.get(id(tensor))) is not None:
         return f"it is the parameter {name}: whatever wrote into it was not recorded"
     for module in _native.instances((torch.nn.Module,)):
