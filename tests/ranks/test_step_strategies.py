@@ -16,7 +16,8 @@ STEPS, BAD = 6, 3
 PROGRAM = (
     BEGIN.partition("MAKE")[0].replace("OUT", "4")
     + """
-import contextlib, hashlib
+import contextlib, hashlib, itertools
+from torch.distributed.algorithms.join import Join
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed._functional_collectives import all_to_all_single_autograd
@@ -162,6 +163,20 @@ def expert_case(name, starves):
             opt.step()
     said(name, whole.parameters(), *moments(opt))
 
+def joined_case(name, model, opt):
+    # The inputs of rank 0 end first. Then Join steps its optimizer.
+    if leaves:
+        take, numbers = opt.step, itertools.count()
+        opt.step = lambda: None if next(numbers) == BAD else take()
+    with Join([model, opt]):
+        for step in range(STEPS if rank == 1 else BAD - 1):
+            x, y = batch()
+            opt.zero_grad()
+            cross_entropy(model(x), y).backward()
+            spoil(step, list(model.parameters()))
+            opt.step()
+    said(name, model.parameters())
+
 def replicas():
     return nn.parallel.DistributedDataParallel(MLP())
 """.replace("STEPS", str(STEPS)).replace("BAD", str(BAD))
@@ -176,16 +191,15 @@ def case(name, make, call):
 PLAIN = "plain_case('{name}', model, adam(model))"
 CLOSURE = "closure_case('{name}', model, adam(model))"
 DDP = "model = replicas()"
+ZERO = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.05)"
 SCALER = "torch.amp.GradScaler('cpu', init_scale=64.0, growth_interval=2)"
 SHARDED = "ShardedGradScaler(device='cpu', init_scale=64.0, growth_interval=2)"
 CASES = {
     "hsdp": (HSDP, PLAIN),
     "fsdp1": (FSDP1, PLAIN),
     "fsdp1-parameters": (FSDP1_PARAMETERS, PLAIN),
-    "zero-no_sync": (
-        DDP,
-        "plain_case('{name}', model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.05), True)",
-    ),
+    "zero-no_sync": (DDP, f"plain_case('{{name}}', model, {ZERO}, True)"),
+    "zero-joined": (DDP, f"joined_case('{{name}}', model, {ZERO})"),
     "sequence-parallel": (SEQUENCE_PARALLEL, "plain_case('{name}', model, adam(model), shape=(4,))"),
     "pipeline": ("", "pipeline_case('{name}')"),
     "experts": ("", "expert_case('{name}', False)"),

@@ -2,8 +2,8 @@
 
 It is known of DTensors (FSDP2, HSDP, tensor, sequence and expert parallel), FSDP1, pipeline stages, and of
 DistributedDataParallel: there where the last backward exchanged no gradients (no_sync), and in each step where the
-optimizer also holds parameters that the model does not exchange, such as the experts of this rank, or that a GradScaler
-steps."""
+optimizer also holds parameters that the model does not exchange, such as the experts of this rank, that a GradScaler
+steps, or that steps under Join."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ class Stepping:
         wanted = {id(p) for p in parameters}
         models = [m for m in ranks.parallel_models() if _holds(m.module, wanted)]
         self._models = [weakref.ref(model) for model in models]
+        self._optimizer = weakref.ref(optimizer)
         self._always: tuple[int, ...] = ()
         if any(p.device.type != "cpu" for p in parameters):
             return
@@ -106,9 +107,17 @@ class Stepping:
         if self._always:
             return self._always
         for model in (r() for r in self._models):
-            if model is not None and model.training and (is_scaled or not ranks.was_reduced(model)):
+            if model is None or not model.training:
+                continue
+            if is_scaled or not ranks.was_reduced(model) or _is_shadowed(self._optimizer()):
                 return _of_group(model.process_group)
         return ()
+
+
+def _is_shadowed(optimizer):
+    """Does it step under Join (ZeroRedundancyOptimizer)? A rank whose inputs have ended steps it with the others, and
+    has no gradients to see anything in."""
+    return getattr(getattr(optimizer, "_join_config", None), "enable", False)
 
 
 def _reduced(model):
