@@ -19,13 +19,17 @@ using nlohmann::json;
 json to_json(const std::vector<Member>& members) {
   json out = json::array();
   for (const Member& member : members)
-    out.push_back({{"name", name_of(member)}, {"report", member.report}, {"missing", member.missing}});
+    out.push_back({{"name", name_of(member)},
+                   {"report", member.report},
+                   {"missing", member.missing},
+                   {"is_whole", member.is_whole}});
   return out;
 }
 
 std::vector<Member> members_of(const json& list) {
   std::vector<Member> found;
-  for (const json& one : list) found.push_back({one.at("name"), one.at("report"), one.at("missing")});
+  for (const json& one : list)
+    found.push_back({one.at("name"), one.at("report"), one.at("missing"), one.at("is_whole")});
   return found;
 }
 

@@ -87,13 +87,14 @@ void report_kill(json* report, const std::string& signal, std::uint64_t steps, s
 }
 
 Member member_of(const std::string& folder) {
-  Member member{folder, nullptr, ""};
+  Member member{folder, nullptr, "", false};
   std::string bytes;
   if (!show::read_file(folder + "/report.json", show::kMaxFile, bytes).empty() ||
       !show::parse_report_json(bytes, member.report).empty())
     member.report = nullptr;
   if (!member.report.is_null()) settle_capsules(&member.report);
-  if (!member.report.is_null() && !member.report.contains("under_way")) return member;  // it has ended by itself
+  member.is_whole = !member.report.is_null() && !member.report.contains("under_way");
+  if (member.is_whole) return member;
   const json unwatched = object_in(folder + "/unwatched.json");
   const RingSteps ring = steps_of_ring(folder + "/steps.ring");
   const std::string signal = signal_of(folder);

@@ -58,6 +58,23 @@ def test_a_rank_of_torchrun(tmp_path, name):
     assert got.report["outcome"] == "killed" and got.report["reason"] == advisory["text"], got.text()
 
 
+@pytest.mark.slow
+def test_a_rank_that_its_launcher_ends_as_another_one_failed(tmp_path):
+    """torchrun itself ends it, by SIGTERM: the line names both."""
+    fails = """
+    if i == 4 and dist.get_rank() == 0:
+        raise ValueError("no such file")
+    if i == 4:
+        time.sleep(20)
+"""
+    helpers.write_script(tmp_path, RANKS.partition("    if i == 4")[0] + fails)
+    words = ["run", "--report", "report.json", "--runs", "runs", "torchrun", "--standalone", "--nproc-per-node", "2"]
+    got = helpers.finitude(tmp_path, *words, "train.py", cold=True, limit=120)
+    reason = "rank 1 was killed by SIGTERM after 5 steps; rank 0 ended by itself after 5 steps"
+    assert (got.code, got.report["outcome"], got.report["reason"]) == (1, "killed", reason), got.text()
+    assert reason in got.err, got.text()
+
+
 @pytest.mark.parametrize("alarm_at", [-1, 2])
 def test_a_child_of_the_program(tmp_path, alarm_at):
     got = helpers.run(tmp_path, CHILDREN.replace("ALARM_AT", str(alarm_at)), "--on-alarm", "skip", "--runs", "runs")

@@ -51,10 +51,10 @@ def nothing_watched() -> Watched:
 
 class Member:
     """What one process left in its folder. document: its report, None where it left none that can be used; missing:
-    why not."""
+    why not; is_whole: it wrote that report at its end."""
 
-    def __init__(self, directory: str, document: Document | None = None, missing: str = ""):
-        self.directory, self.document, self.missing = directory, document, missing
+    def __init__(self, directory: str, document: Document | None = None, missing: str = "", is_whole: bool = False):
+        self.directory, self.document, self.missing, self.is_whole = directory, document, missing, is_whole
         self.name = os.path.basename(directory)
 
     @property
@@ -97,7 +97,7 @@ def members(directory: str) -> list[Member]:
     if not member_folders(directory):
         return []
     return [
-        Member(os.path.join(directory, one["name"]), one["report"], one["missing"])
+        Member(os.path.join(directory, one["name"]), one["report"], one["missing"], one["is_whole"])
         for one in ask("members", run=directory)
     ]
 
@@ -106,7 +106,9 @@ def merged(own: Document, found: Sequence[Member]) -> Document:
     """`own`, the report of the process that was started, with what the others left."""
     if not found:
         return own
-    given = [{"name": one.name, "report": one.document, "missing": one.missing} for one in found]
+    given = [
+        {"name": one.name, "report": one.document, "missing": one.missing, "is_whole": one.is_whole} for one in found
+    ]
     return ask("merged", own=own, members=given)
 
 
