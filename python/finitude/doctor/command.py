@@ -265,6 +265,9 @@ def _examine_left(options, examination):
             examination.look("run", run)
             if run.killed:
                 examination.not_looked_at.append({"what": "report", "why": f"{run.directory or '.'} {_standing(run)}"})
+            elif run.document.get("outcome") == "unwatched":
+                why = f"{run.directory or '.'} was not watched: {run.document.get('reason')}"
+                examination.not_looked_at.append({"what": "steps", "why": why})
 
 
 def _logs_of(path):

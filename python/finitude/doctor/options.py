@@ -31,7 +31,7 @@ HELP = """usage: finitude doctor [options] script.py [args]        before a run
                   made by finitude pack); of nothing: the newest run
        finitude doctor [options] LOG|DIR                 of what other tools
                   logged: trainer_state.json, metrics.csv, TensorBoard events,
-                  lines of JSON
+                  lines of JSON, what the Hugging Face Trainer prints
        torchrun ... -m finitude doctor --ranks [options]   of the machines
 
 Looks for what goes wrong in trainings: at the source, which is parsed and not
