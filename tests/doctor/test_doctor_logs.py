@@ -2,6 +2,7 @@
 
 import json
 import math
+import pathlib
 import random
 import struct
 
@@ -239,6 +240,15 @@ def test_directories(tmp_path):
     assert done.code == 0 and "is no event file" in done.err, done.text()
     (tmp_path / "empty").mkdir()
     assert helpers.finitude(tmp_path, "doctor", "empty").code == 3
+
+
+def test_other_files_of_a_directory_are_no_logs(tmp_path):
+    """But each is read where it is named."""
+    as_lines(tmp_path, curve())
+    as_records(tmp_path, curve(broken=40))
+    as_printed(tmp_path, curve(broken=40))
+    done, answer = doctor(tmp_path, tmp_path)
+    assert done.code == 0 and [pathlib.Path(one["file"]).name for one in answer["logs"]] == ["log.jsonl"], done.text()
 
 
 def test_directory_of_a_run_is_one_run(tmp_path):

@@ -225,6 +225,15 @@ def test_a_run_that_was_killed_has_a_ring(ring, tmp_path):
     assert code == 0 and document["findings"] == [] and "killed" in err
 
 
+def test_a_run_that_was_not_watched_is_said_to_be_unseen(tmp_path):
+    sample = pathlib.Path(__file__).parents[1] / "data" / "reports" / "unwatched.json"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "report.json").write_bytes(sample.read_bytes())
+    code, document, err = doctor(tmp_path, "run")
+    assert code == 0 and document["not_looked_at"][0]["what"] == "steps", document
+    assert f"was not watched: {json.loads(sample.read_text())['reason']}" in err, err
+
+
 HOSTILE = {
     "empty": b"",
     "cut off": b'{"schema": 1, "outcome": "al',

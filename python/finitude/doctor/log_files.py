@@ -26,6 +26,8 @@ MOST_NAME = 200
 MOST_FILES = 64
 MOST_ENTRIES = 4096  # of a directory
 MOST_NESTED = 3  # levels of names in a record
+_NAMED_ONLY = "", "printed", "records"  # kinds of files that a directory may hold for other reasons
+_INNER_NOT = *_NAMED_ONLY, "trainer_state"
 _PRINTED = (".log", ".txt", ".out", ".err")  # names of files that hold what a program printed
 _STEPS = ("step", "global_step", "trainer/global_step", "_step", "iteration", "iter", "steps", "num_updates")
 _JSON_WORDS = {"nan": "NaN", "inf": "Infinity"}
@@ -259,7 +261,14 @@ def _events(log, file):
         log.trouble = f"{e}; what follows was not read"
 
 
-_READERS = {"jsonl": _json_lines, "trainer_state": _trainer_state, "csv": _csv, "events": _events, "printed": _printed}
+_READERS = {
+    "jsonl": _json_lines,
+    "trainer_state": _trainer_state,
+    "csv": _csv,
+    "events": _events,
+    "printed": _printed,
+    "records": _trainer_state,
+}
 
 
 def kind_of(path: str) -> str:
@@ -277,7 +286,9 @@ def kind_of(path: str) -> str:
         return "trainer_state"
     if name.endswith(".json"):
         head = plain_file.head(path, 1 << 16)
-        return "trainer_state" if b'"log_history"' in head or re.match(rb"\s*\[\s*\{", head) else ""
+        if b'"log_history"' in head:
+            return "trainer_state"
+        return "records" if re.match(rb"\s*\[\s*\{", head) else ""
     return ""
 
 
@@ -303,15 +314,13 @@ def _newest_state(folders):
 def below(folder: str) -> list[str]:
     """The logs in a directory, or, where it has none, in those in it (version_0, checkpoint-500)."""
     entries = _entries(folder)
-    found = [e.path for e in entries if e.is_file() and kind_of(e.path) not in ("", "printed")]
+    found = [e.path for e in entries if e.is_file() and kind_of(e.path) not in _NAMED_ONLY]
     if found:
         return found[:MOST_FILES]
     inner = [e.path for e in entries if e.is_dir(follow_symlinks=False)]
     found = _newest_state(inner)
     for path in inner:
-        found += [
-            e.path for e in _entries(path) if e.is_file() and kind_of(e.path) not in ("", "printed", "trainer_state")
-        ]
+        found += [e.path for e in _entries(path) if e.is_file() and kind_of(e.path) not in _INNER_NOT]
     return found[:MOST_FILES]
 
 
