@@ -123,6 +123,7 @@ def test_the_first_dump_is_bounded_too(tmp_path, kind, what):
 
 @pytest.mark.parametrize("level", ["gate", "trace"])
 def test_a_step_of_more_operations_than_a_file_holds(tmp_path, monkeypatch, level):
+    finitude.explain(lambda: torch.ones(2).log())  # under a watch of its own, with every step recorded
     monkeypatch.setattr(incident, "MAX_OPS", 5)
     model = Net()
     opt = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -245,6 +245,7 @@ def uninstall() -> None:
     global _installed
     _native.set_on(False)
     _native.set_tape_level(0)
+    _native.set_trace_level(False)
     _native.forget_verified_steps()
     _native.first_step_over()
     _native.trace_stop()
