@@ -22,9 +22,11 @@ int likeness(const Key& a, const Key& b) {
 }
 
 // As good a pair as there can be, so that none is looked for. Calls of one form with other numbers in their arguments
-// may be two that stand beside each other: `x * 0.5` and `x * 1.25`.
+// may be two that follow each other, `x * 0.5` and `x * 1.25`; those that read other numbers may be made in another
+// order, as the gradients of three layers of one size.
 bool same(const Key& a, const Key& b) {
-  return a.form == b.form && (a.scalars == b.scalars || (a.values == b.values && a.values != 0));
+  const bool reads_alike = a.taken == 0 || b.taken == 0 || near(a.taken, b.taken);
+  return a.form == b.form && reads_alike && (a.scalars == b.scalars || (a.values == b.values && a.values != 0));
 }
 
 class Aligner {

@@ -12,6 +12,19 @@ namespace {
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value) { return base::checksum(&value, sizeof value, seed); }
 std::uint64_t mix(std::uint64_t seed, std::string_view text) { return base::checksum(text.data(), text.size(), seed); }
 
+double rms(const Tensor& t) {
+  return t.health.sum_sq > 0 ? std::sqrt(t.health.sum_sq / static_cast<double>(t.health.finite())) : t.health.absmax;
+}
+
+// The product over all tensors, so that each of them counts however small it is beside the others; 0: not known.
+double product_of_magnitudes(const std::vector<Tensor>& tensors) {
+  double product = 0;
+  for (const Tensor& t : tensors) {
+    if (const double size = t.health.finite() == 0 ? 0 : rms(t); size > 0) product = (product > 0 ? product : 1) * size;
+  }
+  return product;
+}
+
 // Of the largest tensor; 0: not known.
 double magnitude(const std::vector<Tensor>& tensors) {
   double found = 0;
@@ -19,7 +32,7 @@ double magnitude(const std::vector<Tensor>& tensors) {
   for (const Tensor& t : tensors) {
     if (t.health.finite() <= largest) continue;
     largest = t.health.finite();
-    found = t.health.sum_sq > 0 ? std::sqrt(t.health.sum_sq / static_cast<double>(largest)) : t.health.absmax;
+    found = rms(t);
   }
   return found;
 }
@@ -46,7 +59,7 @@ Key key_of(const Call& call) {
     if (t.has_checksum && t.numel() > 1) key.values = mix(key.values, t.checksum);
   }
   key.magnitude = magnitude(call.outputs);
-  key.taken = magnitude(call.inputs);
+  key.taken = product_of_magnitudes(call.inputs);
   key.form = mix(mix(mix(key.name, key.dtypes), key.shapes), key.memory);
   return key;
 }

@@ -55,6 +55,22 @@ record::Origin origin_of_kind(const std::string& kind) {
                              : record::Origin::kOptimizerState;
 }
 
+// Takes the trace. Names are looked up by address before that, which ends the ids, and put into it afterwards.
+record::Trace named_trace() {
+  observe::Tracer& tracer = observe::Tracer::get();
+  std::vector<std::pair<record::StorageId, const Named*>> named;
+  for (const auto& [memory, what] : last().names) {
+    if (const record::StorageId id = tracer.storage_of(memory); id != record::kNone) named.emplace_back(id, &what);
+  }
+  record::Trace trace = tracer.take_trace();
+  for (const auto& [id, what] : named) {
+    if (id >= trace.storages.size()) continue;
+    trace.storages[id].origin = what->origin;
+    trace.storages[id].name = what->name;
+  }
+  return trace;
+}
+
 }  // namespace
 
 bool keeps_last_step() noexcept { return last().kept; }
@@ -65,20 +81,10 @@ void end_traced_window() {
   first_step_over();
   // The tracer itself stays on: the next window is recorded without a gap.
   if (!l.kept) return tracer.clear();
-  // Names are looked up by address before the trace is taken, and put into it afterwards.
-  std::vector<std::pair<record::StorageId, const Named*>> named;  // take_trace() ends the ids
-  for (const auto& [memory, what] : l.names) {
-    if (const record::StorageId id = tracer.storage_of(memory); id != record::kNone) named.emplace_back(id, &what);
-  }
-  record::Trace trace = tracer.take_trace();
+  record::Trace trace = named_trace();
   tracer.clear();
   const bool trained = std::any_of(trace.ops.begin(), trace.ops.end(), [](const record::Op& op) { return op.is_node; });
   if (l.any && l.trained && !trained) return;  // a second optimizer of the same backward: the step is what came before
-  for (const auto& [id, what] : named) {
-    if (id >= trace.storages.size()) continue;
-    trace.storages[id].origin = what->origin;
-    trace.storages[id].name = what->name;
-  }
   l.trace = std::make_shared<record::Trace>(std::move(trace));
   l.trained = trained;
   l.any = true;
@@ -114,7 +120,7 @@ std::shared_ptr<const record::Trace> last_step_trace() {
 }
 
 std::shared_ptr<const record::Trace> take_trace() {
-  auto trace = std::make_shared<record::Trace>(observe::Tracer::get().take_trace());
+  auto trace = std::make_shared<record::Trace>(named_trace());
   locate::split_script_nodes(trace.get());
   return trace;
 }

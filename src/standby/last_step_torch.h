@@ -26,7 +26,7 @@ void last_step_name(PyObject* tensor, const std::string& kind, const std::string
 void last_step_forget_gone();
 // The ops of it as JSON, `most` at most; empty where there is none.
 std::string last_step_ops(std::size_t most);
-// The trace of it, and that of now, which is taken: it begins again empty.
+// The trace of it, and that of now, which is taken with the names that were given: it begins again empty.
 std::shared_ptr<const record::Trace> last_step_trace();
 std::shared_ptr<const record::Trace> take_trace();
 

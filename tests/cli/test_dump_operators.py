@@ -108,6 +108,51 @@ def test_values_are_compared_element_by_element(tmp_path, tensors):
     assert found["distance"]["exact"] and found["distance"]["differing"] == 40, found
 
 
+ATTENDS = """
+import os, torch
+torch.manual_seed(0)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Linear(8, 8) for _ in range(3))
+    def forward(self, x):
+        made = {name: getattr(self, name)(x) for name in os.environ["ORDER"]}
+        read = {name: made[name] for name in "qkv"} if os.environ["MEANT"] else dict(zip("qkv", made.values()))
+        return torch.softmax(read["q"] @ read["k"].t(), -1) @ read["v"]
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=float(os.environ["RATE"]), foreach=False)
+for i in range(3):
+    loss = net(torch.randn(5, 8)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "order, meant, rate, kind, of",
+    [
+        ("kqv", "yes", "0.1", None, None),
+        ("vkq", "yes", "0.1", None, None),
+        ("kqv", "", "0.1", "wiring", None),
+        ("qkv", "yes", "0.2", "input", "q.weight"),
+    ],
+)
+def test_another_order_wiring_or_weight(tmp_path, order, meant, rate, kind, of):
+    """Independent calls in another order are no divergence; the same order of calls that are read otherwise is one. A
+    parameter is named, not called data."""
+    files = []
+    for name, env in (("a", ("qkv", "yes", "0.1")), ("b", (order, meant, rate))):
+        (tmp_path / name).mkdir()
+        options = "--runs", "runs", "--dump", "checksums+operators-only", "--dump-steps", "1"
+        helpers.run(tmp_path / name, ATTENDS, *options, env=dict(zip(("ORDER", "MEANT", "RATE"), env)))
+        files += (tmp_path / name).glob("runs/*/dumps/step-000001.json")
+    compared = diff(tmp_path, *files)
+    found = json.loads(compared.out)["divergence"]
+    assert (found and found["kind"]) == kind and compared.code == (kind is not None), compared.out
+    assert of is None or found["inputs"][0]["name"] == of or found["name"] == of, found
+
+
 def test_filters_choose_whose_values_are_kept(tmp_path):
     only = "op=addmm,op=linear,module=head,side=outputs,phase=forward"
     file, ops, _ = dumped(tmp_path, "--dump", "tensors+operators-only", "--dump-only", only)

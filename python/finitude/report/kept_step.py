@@ -23,8 +23,12 @@ def begin(level: str, is_second_process: bool) -> None:
 def name(optimizer: Optimizer) -> None:
     """Reports what memory the steps of that optimizer read and write, before the program lets go of it. The same names
     as a bad step gets."""
-    if not _native.keeps_last_step():
-        return
+    if _native.keeps_last_step():
+        name_memory(optimizer)
+
+
+def name_memory(optimizer: Optimizer) -> None:
+    """For the trace that is taken next."""
     _native.last_step_forget_gone()
     for kind, label, tensor in optimizer_members.named_memory(optimizer):
         _native.last_step_name(tensor, kind, label)

@@ -11,10 +11,10 @@ from .. import _native
 from ..base import control, dump_plan, pages
 from ..base.config import UsageError, read_toml
 from ..base.say import say
-from ..program import ranks, step_wrapper
+from ..program import ranks, sinks, step_wrapper
 from ..program.module_calls import HEADER_BYTES, ModuleCalls
 from ..program.state_format import DTYPES, as_safetensors, safetensors
-from ..report import incident
+from ..report import incident, kept_step
 from . import native_callbacks
 from .dump_shortfall import Shortfall
 from .golden import Golden
@@ -176,6 +176,8 @@ class StepDumps:
         if self._keeps_trace:
             return _native.last_step()
         _native.trace_stop()
+        for optimizer in sinks.watched_optimizers():
+            kept_step.name_memory(optimizer)
         found = _native.take_step()
         _native.trace_clear()
         return found
