@@ -24,7 +24,7 @@ event in `events.jsonl` and an entry of `warnings` in the report.
 
 | name | reported when |
 |---|---|
-| `growth` | the loss has grown tenfold, or threefold while the gradients grew tenfold, or the gradients a hundredfold while the loss did not fall; along a line in logarithms, more than its scatter, and still growing. Or by a thousandfold within three steps. Or the largest weight is ten times the largest that the training began with, four times where a third of the parameters hardly change, and a parameter grows by one factor per step. |
+| `growth` | the loss has grown tenfold, or threefold while the gradients grew tenfold, or the gradients a hundredfold while the loss did not fall; along a line in logarithms, more than its scatter, and still growing. Or, in two steps that each bring threefold, to fifty times the largest of the 126 before. Or the largest weight is ten times the largest that the training began with, four times where a third of the parameters hardly change, and a parameter grows by one factor per step. |
 | `spike` | the loss is ten times its usual value for four steps, and the gradients are three times theirs |
 | `outlier` | the loss of a single step is a thousand times its usual value and the gradients thirty times theirs, of what clipping leaves of them; or thirty and ten times, where that is forty times the usual distance of one step to the next. An event, an entry of the report and rows ([rows](rows.md)), without a line; the first 100 |
 | `vanishing` | the gradients are a millionth of those of the first steps, and the loss has not halved |

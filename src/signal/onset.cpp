@@ -12,6 +12,7 @@ constexpr std::size_t kLookedBack = 4096;  // steps, which is what the ring of s
 constexpr std::size_t kLeastSteps = 3;     // of growth, else it is a jump
 constexpr double kLeastGrowth = 10;
 constexpr double kLeastFit = 0.6;      // of the variance of the logarithms
+constexpr double kLikeTheLine = 0.5;   // of its rise per step
 constexpr double kOneStep = 0.8;       // of the growth: more in a single step is a jump
 constexpr double kMostRise = 700;      // its exponential is still finite
 constexpr double kSpikeDistance = 10;  // times the median distance of a value from the median around it
@@ -101,8 +102,11 @@ std::optional<Growth> growth_to_end(std::span<const double> values) {
     return std::nullopt;
   if (last < *std::ranges::max_element(logs) - needed) return std::nullopt;
   if (largest_step(std::span(logs).subspan(fit->at)) > kOneStep * (last - fit->level)) return std::nullopt;
-  return Growth{first + fit->at, std::exp(logs[fit->at]), std::exp(std::min(fit->rise, kMostRise)),
-                first == 0 && fit->at < std::max<std::size_t>(1, logs.size() / 100)};
+  // Of a growth that speeds up a line begins too late: a step before it that rises like it belongs to it.
+  std::size_t at = fit->at;
+  while (at > 0 && logs[at] - logs[at - 1] > kLikeTheLine * fit->rise) --at;
+  return Growth{first + at, std::exp(logs[at]), std::exp(std::min(fit->rise, kMostRise)),
+                first == 0 && at < std::max<std::size_t>(1, logs.size() / 100)};
 }
 
 }  // namespace finitude::signal

@@ -57,6 +57,15 @@ TEST(Onset, GrowthBeginsWhereTheLevelEnds) {
   EXPECT_FALSE(growth->is_older);
 }
 
+TEST(Onset, GrowthThatSpeedsUpBeginsWithItsSlowSteps) {
+  std::vector<double> values(50, 2);
+  for (int i = 1; i <= 30; ++i) values.push_back(values.back() * (i <= 3 ? 6 : 10));
+  const auto growth = growth_to_end(values);
+  ASSERT_TRUE(growth);
+  EXPECT_EQ(growth->at, 49u);
+  EXPECT_EQ(growth->from, 2);
+}
+
 TEST(Onset, ValuesBeforeANonFiniteDoNotCount) {
   std::vector<double> values = {1, 2, 4, 8, std::numeric_limits<double>::quiet_NaN()};
   for (int i = 0; i < 8; ++i) values.push_back(std::pow(3.0, i));

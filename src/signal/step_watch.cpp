@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "signal/onset.h"
+
 namespace finitude::signal {
 namespace {
 
@@ -13,9 +15,10 @@ const double kTenfold = std::log(10.0);
 // loss has not come down meanwhile.
 const double kLossGrowth = std::log(10.0), kLossGrowthBoth = std::log(3.0), kGradientGrowth = std::log(100.0);
 constexpr double kFell = 0.02;  // in logarithms: by more the loss has come down
-// A jump: three steps in a row that each bring fourfold and together a thousandfold. No line is fitted to so few.
-constexpr std::uint64_t kJumpSteps = 3;
-const double kJumpStep = std::log(4.0), kJump = std::log(1000.0);
+// A jump: two steps in a row that each bring threefold, to fifty times all that was before them. No line is fitted to
+// so few; a spike that comes back after one step is none.
+constexpr std::uint64_t kJumpSteps = 2;
+const double kJumpStep = std::log(3.0), kJump = std::log(50.0);
 // A spike stays for kSpikeSteps: a loss tenfold, and far beyond its scatter, with threefold gradients.
 constexpr std::size_t kSpikeSteps = 4, kSpikeAfter = 32;
 const double kSpike = std::log(10.0), kSpikeGradient = std::log(3.0);
@@ -123,7 +126,7 @@ bool StepWatch::is_noise(double log_loss) const noexcept {
 void StepWatch::look_at_growth(const Sample& sample) {
   const auto add = [&](const Rise& rise, bool of_loss) {
     said_growth_[of_loss].forget_if_below(rise.to);
-    report_growth(sample, of_loss, {rise.steps, rise.from, rise.to}, rise.rates);
+    report_growth(sample, of_loss, {rise.steps, rise.from, rise.to, rise.rates});
   };
   const std::optional<Rise> loss = is_usable(sample.loss) ? loss_.rise(kLossGrowthBoth) : std::nullopt;
   if (loss && loss->steps < positive_losses_ && !is_noise(loss->to)) {
@@ -137,22 +140,47 @@ void StepWatch::look_at_growth(const Sample& sample) {
 void StepWatch::look_at_jump(const Sample& sample, bool of_loss) {
   const Window& y = (of_loss ? loss_ : gradient_).level(0);
   const std::size_t n = y.size();
-  if (n < kJumpSteps + 1 || !is_usable(of_loss ? sample.loss : sample.grad_absmax)) return;
+  if (n < kJumpSteps + 2 || !is_usable(of_loss ? sample.loss : sample.grad_absmax)) return;
   double slowest = y[n - 1] - y[n - 2], fastest = slowest;
   for (std::size_t i = n - kJumpSteps; i + 1 < n; ++i) {
     slowest = std::min(slowest, y[i] - y[i - 1]);
     fastest = std::max(fastest, y[i] - y[i - 1]);
   }
   const double from = y[n - 1 - kJumpSteps], to = y.last();
-  if (slowest < kJumpStep || to - from < kJump) return;
-  if (of_loss && (positive_losses_ <= kJumpSteps || is_noise(to))) return;
-  report_growth(sample, of_loss, {kJumpSteps, from, to}, {slowest, (to - from) / kJumpSteps, fastest});
+  if (slowest < kJumpStep) return;
+  double highest = from;
+  for (std::size_t i = 0; i + kJumpSteps < n; ++i) highest = std::max(highest, y[i]);
+  if (to - highest < kJump) return;
+  if (of_loss ? positive_losses_ <= kJumpSteps || is_noise(to) : said_growth_[1].is_under_way()) return;
+  report_growth(sample, of_loss, {kJumpSteps, from, to, {slowest, (to - from) / kJumpSteps, fastest}});
 }
 
-void StepWatch::report_growth(const Sample& sample, bool of_loss, const Course& course, const Rates& rates) {
+// The rules above say when to warn, from the last steps. Where it began, and at which rate it grows, are those of the
+// longest line that ends here; of a growth that sped up, of the first of several that follow one another.
+StepWatch::Course StepWatch::whole_course(bool of_loss, Course course) const {
+  const Window& window = (of_loss ? loss_ : gradient_).level(0);
+  const std::size_t n = of_loss ? std::min<std::size_t>(window.size(), positive_losses_) : window.size();
+  if (course.steps >= n) return course;
+  std::array<double, kKept> logs, values;
+  const auto y = window.copy(logs).last(n);
+  for (std::size_t i = 0; i < n; ++i) values[i] = std::exp(y[i]);
+  std::size_t end = n;
+  for (auto line = growth_to_end({values.data(), end}); line; line = growth_to_end({values.data(), end})) {
+    if (end == n) {
+      if (const auto rates = rates_of(y.subspan(line->at))) course.rates = *rates;
+    }
+    end = line->at + 1;
+    course.steps = n - end;
+    course.from = y[line->at];
+  }
+  return course;
+}
+
+void StepWatch::report_growth(const Sample& sample, bool of_loss, const Course& seen) {
   Said& said = said_growth_[of_loss];
   const bool continues = said.is_under_way();
-  if (!said.is_news(course.to)) return;
+  if (!said.is_news(seen.to)) return;
+  const Course course = whole_course(of_loss, seen);
   if (const std::uint64_t since = sample.step - std::min(sample.step, course.steps); !continues || since < said.since) {
     said.since = since;
     said.from = std::exp(course.from);
@@ -163,9 +191,9 @@ void StepWatch::report_growth(const Sample& sample, bool of_loss, const Course& 
   w.since = said.since;
   w.from = said.from;
   w.to = std::exp(course.to);
-  w.factor = std::exp(rates.likely);
+  w.factor = std::exp(course.rates.likely);
   w.lr = sample.lr;
-  w.horizon = horizon_of(course.to, rates, limit_);
+  w.horizon = horizon_of(course.to, course.rates, limit_);
   name_largest(w);
   pending_.push_back(w);
 }

@@ -60,6 +60,7 @@ class StepWatch {
   struct Course {  // up to this step
     std::uint64_t steps = 0;
     double from = 0, to = 0;  // logarithms
+    Rates rates;
   };
 
   void look_at_growth(const Sample& sample);
@@ -73,7 +74,8 @@ class StepWatch {
   void look_at_dead(const Sample& sample, std::span<const float> gradients);
   void name_largest(Warning& warning) const;
   double usual_gradient(std::size_t parameter, std::size_t back, std::size_t count) const noexcept;
-  void report_growth(const Sample& sample, bool of_loss, const Course& course, const Rates& rates);
+  Course whole_course(bool of_loss, Course course) const;
+  void report_growth(const Sample& sample, bool of_loss, const Course& seen);
   bool loss_fell_since(std::uint64_t steps) const noexcept;
   bool is_noise(double log_loss) const noexcept;
 

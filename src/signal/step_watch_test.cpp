@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -155,6 +156,37 @@ TEST(StepWatch, AnExplosionIsSeenInItsThirdStep) {
   EXPECT_LE((*run.warnings.front().horizon)[1], 4u);
 }
 
+TEST(StepWatch, AJumpGoesBeyondAllBeforeInTwoSteps) {
+  const auto warned = [](double before, double first, double second) {
+    Training run;
+    for (std::uint64_t i = 0; i < 100; ++i) run.step(i, i == 40 ? before : run.noise(0.1), run.noise(0.1));
+    run.step(100, first, 1);
+    run.step(101, second, 1);
+    return std::ranges::count(run.warnings, What::kGrowth, &Warning::what);
+  };
+  EXPECT_EQ(warned(1, 4, 100), 1);
+  EXPECT_EQ(warned(1, 2, 100), 0);    // by one step
+  EXPECT_EQ(warned(1, 400, 100), 0);  // it comes back
+  EXPECT_EQ(warned(20, 4, 100), 0);   // it has been nearly as large
+  EXPECT_EQ(warned(1, 0.01, 1), 0);   // from below
+}
+
+TEST(StepWatch, AnEarlyWarningSaysWhereAllOfTheGrowthBegan) {
+  for (const double fast : {1.3, 4.0, 20.0}) {
+    Training run;
+    for (std::uint64_t i = 0; i < 200 && run.warnings.empty(); ++i) {
+      const double slow = std::pow(1.15, std::clamp(static_cast<double>(i) - 60, 0.0, 17.0));
+      const double grown = slow * std::pow(fast, i > 77 ? static_cast<double>(i - 77) : 0);
+      run.step(i, grown * run.noise(0.02), grown * run.noise(0.02));
+    }
+    ASSERT_FALSE(run.warnings.empty()) << fast;
+    const Warning& first = run.warnings.front();
+    EXPECT_LE(first.step, 80u) << fast;
+    EXPECT_NEAR(static_cast<double>(first.since), 60, 4) << fast;
+    EXPECT_NEAR(first.from, 1, 0.5) << fast;
+  }
+}
+
 TEST(StepWatch, TheParameterThatGrowsAloneIsNamed) {
   Training run;
   for (std::uint64_t i = 0; i < 200; ++i) {
@@ -212,6 +244,11 @@ TEST(StepWatch, WhatIsHealthyIsLeftAlone) {
           {"a loss at the end of its digits",
            [](Training& r, auto i) {
              return std::pair(i < 100 ? 1.0 : 1e-16 * r.noise(2) * (1 + 0.1 * double(i)), r.noise(0.3));
+           }},
+          {"the squared errors of single samples",
+           [](Training& r, auto) {
+             const double error = std::normal_distribution<double>(0, 1)(r.random);
+             return std::pair(error * error, std::fabs(error) * r.noise(0.3));
            }},
           {"a level that shifts",
            [](Training& r, auto i) {

@@ -45,8 +45,8 @@ class Trend {
  public:
   void push(double value) noexcept;
   // The rise of at least `least` up to the last step, of the finest level that shows one: a line fits it, more than
-  // noise, still rising at its end. Looks only at levels that the last push has completed, so that the work of a step
-  // is bounded on average; `all` looks at each.
+  // noise, still rising at its end. Looks only at levels that the last push has completed, and at the finest where it
+  // is at a new height, so that the work of a step is bounded on average; `all` looks at each.
   std::optional<Rise> rise(double least, bool all = false) const noexcept;
   const Window& level(std::size_t k) const noexcept { return levels_[k]; }
   std::uint64_t pushed() const noexcept { return pushed_; }
