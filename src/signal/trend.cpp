@@ -36,13 +36,16 @@ double scatter(std::span<const double> values) noexcept {
   return median({bends.data(), values.size() - 2}) / 1.652;
 }
 
-// Whether the last two values are above all others: in noise one step of many thousands is.
-bool is_at_new_height(const Window& window) noexcept {
+// Whether the last two values are above all others, by `least` above the lowest: in noise one step of many thousands
+// is. In nearly every step one of the values just before them says that they are not.
+bool is_at_new_height(const Window& window, double least) noexcept {
   const std::size_t n = window.size();
   if (n < kLeastValues) return false;
   const double last = std::min(window[n - 1], window[n - 2]);
-  for (std::size_t i = n - 2; i-- > 0;)
+  for (std::size_t i = n - 2; i-- > 0;) {
     if (window[i] > last) return false;
+    if (i + kLeastValues == n && last - window.lowest() < least) return false;
+  }
   return true;
 }
 
@@ -109,7 +112,7 @@ std::optional<Rise> Trend::rise(double least, bool all) const noexcept {
   for (std::size_t k = 0; k < kLevels; ++k) {
     const std::uint64_t each = steps_of(k);
     const Window& window = levels_[k];
-    if (!all && pushed_ % (k == 0 ? kBlock / 2 : each) != 0 && !(k == 0 && is_at_new_height(window))) break;
+    if (!all && pushed_ % (k == 0 ? kBlock / 2 : each) != 0 && !(k == 0 && is_at_new_height(window, least))) break;
     if (window.size() < kLeastValues) break;
     const double last = window.last();
     // What follows costs as much as the rest of a step's record: nearly every level is ruled out here. Of noise alone
