@@ -12,7 +12,7 @@ namespace {
 std::uint64_t mix(std::uint64_t seed, std::uint64_t value) { return base::checksum(&value, sizeof value, seed); }
 std::uint64_t mix(std::uint64_t seed, std::string_view text) { return base::checksum(text.data(), text.size(), seed); }
 
-double rms(const Tensor& t) {
+double root_mean_square(const Tensor& t) {
   return t.health.sum_sq > 0 ? std::sqrt(t.health.sum_sq / static_cast<double>(t.health.finite())) : t.health.absmax;
 }
 
@@ -20,7 +20,8 @@ double rms(const Tensor& t) {
 double product_of_magnitudes(const std::vector<Tensor>& tensors) {
   double product = 0;
   for (const Tensor& t : tensors) {
-    if (const double size = t.health.finite() == 0 ? 0 : rms(t); size > 0) product = (product > 0 ? product : 1) * size;
+    if (const double size = t.health.finite() == 0 ? 0 : root_mean_square(t); size > 0)
+      product = (product > 0 ? product : 1) * size;
   }
   return product;
 }
@@ -32,7 +33,7 @@ double magnitude(const std::vector<Tensor>& tensors) {
   for (const Tensor& t : tensors) {
     if (t.health.finite() <= largest) continue;
     largest = t.health.finite();
-    found = rms(t);
+    found = root_mean_square(t);
   }
   return found;
 }

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "base/checksum.h"
 #include "compare/judge.h"
 
 namespace finitude::compare {
@@ -18,6 +20,8 @@ class Rows {
  public:
   Rows(const Run& a, Run& b) : a_(a), b_(b), keys_a_(keys_of(a)), keys_b_(keys_of(b)) {
     rows_ = align(keys_a_, keys_b_);
+    for (const Key& key : keys_a_) note(key, in_a_);
+    for (const Key& key : keys_b_) note(key, in_b_);
   }
 
   std::vector<Row> take(std::vector<Pair>* pairs) {
@@ -73,6 +77,7 @@ class Rows {
   bool supported(std::uint32_t i, std::uint32_t j) const {
     const Key &ka = keys_a_[i], &kb = keys_b_[j];
     if (ka.values != 0 && ka.values == kb.values) return true;
+    if (belong_elsewhere(ka, kb)) return false;
     if (ka.magnitude > 0 && std::fabs(ka.magnitude - kb.magnitude) <= 1e-3 * ka.magnitude) return true;
     const Call &ca = a_.calls[i], &cb = b_.calls[j];
     const std::size_t of_a = std::min(ca.inputs.size(), kMostTensors), of_b = std::min(cb.inputs.size(), kMostTensors);
@@ -93,6 +98,27 @@ class Rows {
     }
     // Nothing is known of where either comes from or goes to: then nothing speaks against the pair.
     return (of_a == 0 && of_b == 0) || (readers_a_[i].empty() && readers_b_[j].empty());
+  }
+
+  // What computes something of something, where both are known by their bits; 0: they are not.
+  static std::uint64_t computation(const Key& key) {
+    if (key.values == 0 || key.reads == 0) return 0;
+    const std::array<std::uint64_t, 5> of = {key.name, key.shapes, key.scalars, key.values, key.reads};
+    return base::checksum(of.data(), sizeof of, 0);
+  }
+
+  static void note(const Key& key, std::unordered_set<std::uint64_t>& in) {
+    in.insert(key.form);
+    if (const std::uint64_t same = computation(key); same != 0) in.insert(same);
+  }
+
+  // Each of the two has its like on the other side: the layers of one size that a program calls in another order. They
+  // read other named memory, or compute other bits of other bits.
+  bool belong_elsewhere(const Key& ka, const Key& kb) const {
+    const bool of_other_memory = ka.shapes == kb.shapes && ka.dtypes == kb.dtypes && ka.memory != kb.memory;
+    if (of_other_memory && in_b_.contains(ka.form) && in_a_.contains(kb.form)) return true;
+    const std::uint64_t x = computation(ka), y = computation(kb);
+    return x != 0 && y != 0 && x != y && in_b_.contains(x) && in_a_.contains(y);
   }
 
   // A compiler may issue calls in another order, which no alignment of sequences has: those that are left over on both
@@ -172,6 +198,7 @@ class Rows {
   Run& b_;
   std::vector<Key> keys_a_, keys_b_;
   std::vector<Row> rows_;
+  std::unordered_set<std::uint64_t> in_a_, in_b_;  // forms and computations of the calls
   Readers readers_a_, readers_b_;
   std::vector<std::uint32_t> others_, partner_;
 };
