@@ -69,7 +69,8 @@ def _of_graph(tensor: Tensor, holds: str, why: str, again: str) -> Explanation:
     try:
         found = graph_births.read(tensor)
     except Exception as e:  # a graph of another library
-        found = graph_births.Reading([], [], [f"its autograd graph cannot be read ({type(e).__name__}: {e})"])
+        first_line = str(e).partition("\n")[0]
+        found = graph_births.Reading([], [], [f"its autograd graph cannot be read ({type(e).__name__}: {first_line})"])
     if not (found.births or found.seen):
         raise RuntimeError("; ".join((f"finitude.explain: the tensor holds {holds}, and {why}", *found.notes, again)))
     how = f"read from the autograd graph, as {why}; for line, cause and fix: {again}"

@@ -14,7 +14,7 @@ struct Key {
   std::uint64_t dtypes = 0, shapes = 0, memory = 0, scalars = 0, place = 0;
   std::uint64_t values = 0;  // checksum of what came out; 0: not known
   std::uint64_t reads = 0;   // checksum of what it reads; 0: not known
-  double taken = 0;          // product of the magnitudes of what it reads; 0: not known
+  double taken = 0;          // mean magnitude of what it reads; 0: not known
   double magnitude = 0;      // of what came out; 0: not known. Rounding leaves it nearly as it is
 };
 

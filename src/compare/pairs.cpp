@@ -16,14 +16,17 @@ double root_mean_square(const Tensor& t) {
   return t.health.sum_sq > 0 ? std::sqrt(t.health.sum_sq / static_cast<double>(t.health.finite())) : t.health.absmax;
 }
 
-// The product over all tensors, so that each of them counts however small it is beside the others; 0: not known.
-double product_of_magnitudes(const std::vector<Tensor>& tensors) {
-  double product = 0;
+// The geometric mean over all tensors, so that each of them counts however small it is; 0: not known.
+double mean_magnitude(const std::vector<Tensor>& tensors) {
+  double logarithms = 0;
+  int count = 0;
   for (const Tensor& t : tensors) {
-    if (const double size = t.health.finite() == 0 ? 0 : root_mean_square(t); size > 0)
-      product = (product > 0 ? product : 1) * size;
+    const double size = t.health.finite() == 0 ? 0 : root_mean_square(t);
+    if (size <= 0) continue;
+    logarithms += std::log(size);
+    ++count;
   }
-  return product;
+  return count == 0 ? 0 : std::exp(logarithms / count);
 }
 
 // Of the largest tensor; 0: not known.
@@ -60,7 +63,7 @@ Key key_of(const Call& call) {
     if (t.has_checksum && t.numel() > 1) key.values = mix(key.values, t.checksum);
   }
   key.magnitude = magnitude(call.outputs);
-  key.taken = product_of_magnitudes(call.inputs);
+  key.taken = mean_magnitude(call.inputs);
   key.form = mix(mix(mix(key.name, key.dtypes), key.shapes), key.memory);
   return key;
 }

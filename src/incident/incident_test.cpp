@@ -247,7 +247,7 @@ TEST_F(Folder, AKilledRankIsCountedAndReported) {
   report.erase("under_way");
   put("rank-0/report.json", report.dump());
   EXPECT_EQ(merged(report_of(0), members(path_))["reason"],
-            "rank 1 was killed by SIGTERM after 0 steps; rank 0 ended by itself after 4 steps");
+            "rank 1 was killed by SIGTERM after 0 steps; rank 0 wrote its report after 4 steps");
   EXPECT_EQ(whole["advisories"][0]["text"], "rank 0 was killed by SIGKILL after 0 steps");
   EXPECT_EQ(whole["outcome"], "killed");
   EXPECT_EQ(whole["reason"], whole["advisories"][0]["text"]);

@@ -13,7 +13,7 @@ struct Member {
   std::string folder;
   nlohmann::json report;  // checked, its capsules settled; null: it left none that can be used
   std::string missing;    // why not
-  bool is_whole = false;  // it wrote that at its end: no signal ended it before
+  bool is_whole = false;  // it wrote that at its end, and was not ended before
 };
 
 // The last part of the folder's path: "rank-3", "pid-77-1".

@@ -214,11 +214,12 @@ std::string first_text(const char* key, const json& own, const std::vector<const
   return found;
 }
 
-// Why a launcher may have ended the others: the first rank that has its whole report.
-std::string ended_by_itself(const std::vector<Member>& members) {
+// Why a launcher may have ended the others: the first rank that has its whole report. It may have ended before or after
+// them, and by a signal that its program handles.
+std::string ended_with_report(const std::vector<Member>& members) {
   for (const Member& member : members) {
     if (!rank_of(member) || !member.is_whole) continue;
-    return "; " + label_of(member) + " ended by itself after " +
+    return "; " + label_of(member) + " wrote its report after " +
            std::to_string(count(member.report["watched"], "steps")) + " steps";
   }
   return "";
@@ -237,7 +238,7 @@ std::pair<std::string, std::string> outcome_of(const json& own, const std::vecto
     if (one["kind"] == "killed" && (killed.empty() || killed.find("by SIGTERM") != std::string::npos))
       killed = text(one, "text");
   }
-  if (killed.find("by SIGTERM") != std::string::npos) killed += ended_by_itself(members);
+  if (killed.find("by SIGTERM") != std::string::npos) killed += ended_with_report(members);
   if (!killed.empty()) return {"killed", killed};
   return {"clean", ""};
 }

@@ -126,8 +126,8 @@ def as_tabs(folder, points):
 def as_printed(folder, points):
     """With a progress bar in the same lines."""
     path = folder / "train.log"
-    rows = [{"loss": a, "grad_norm": g, "learning_rate": lr, "step": s} for s, a, g, lr in points]
-    path.write_text("INFO begins {}\n" + "".join(f" 10%|#   | 5/50 [00:01<00:09]\r{row}\n" for row in rows))
+    rows = [{"loss": a, "grad_norm": g, "learning_rate": lr, "step": s, "last": None} for s, a, g, lr in points]
+    path.write_text("INFO begins {}\n" + "".join(f" 10%|#   | 5/50 [00:01<00:09]\r{{}} {row} {{'a\n" for row in rows))
     return path
 
 

@@ -302,6 +302,24 @@ with torch.no_grad():
 NORM = torch.nn.BatchNorm1d(2)
 
 
+class WithVariable(Own):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.variable = "a word of the program"
+        return Own.forward(ctx, x)
+
+
+STEPPED = torch.nn.Linear(3, 2)
+
+
+def stepped():
+    optimizer = torch.optim.SGD(STEPPED.parameters(), lr=0.1)
+    loss = (STEPPED(DATA) * 0).log().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
 def written_since():
     hidden = MODEL(DATA) * 0
     loss = hidden.log().sum()
@@ -355,7 +373,16 @@ READ = {
     "a weight": (lambda: SPOILT(DATA).sum(), True, "state", "Linear.weight", "1 x Inf"),
     "not what a norm wrote": (lambda: NORM(MODEL(DATA) / 0).sum(), True, "forward", "aten::div", "other [] int64"),
     "written since": (written_since, True, "forward", "aten::log", "8 x -Inf"),
-    "freed, of a bad weight": (lambda: through_backward(SPOILT), True, "state", "Linear.weight", "ask before backw"),
+    "freed, of a bad weight": (lambda: through_backward(SPOILT), False, "state", "Linear.weight", "ask before backw"),
+    "a weight that the step wrote": (stepped, False, "state", "Linear.weight", "written since the forward pass"),
+    "a choice": (lambda: torch.where(DATA[:, :1] > 0, MODEL(DATA) / 0, 1.0), True, "forward", "aten::div", "other []"),
+    "of a function with a variable": (
+        lambda: WithVariable.apply(torch.zeros(3, requires_grad=True)).sum(),
+        False,
+        "forward",
+        "aten::sum",
+        "Inf of it was first seen here",
+    ),
     "packed by a hook": (lambda: checkpointed([]), False, "forward", "aten::mean", "what aten::log gave"),
 }
 

@@ -70,7 +70,7 @@ def test_a_rank_that_its_launcher_ends_as_another_one_failed(tmp_path):
     helpers.write_script(tmp_path, RANKS.partition("    if i == 4")[0] + fails)
     words = ["run", "--report", "report.json", "--runs", "runs", "torchrun", "--standalone", "--nproc-per-node", "2"]
     got = helpers.finitude(tmp_path, *words, "train.py", cold=True, limit=120)
-    reason = "rank 1 was killed by SIGTERM after 5 steps; rank 0 ended by itself after 5 steps"
+    reason = "rank 1 was killed by SIGTERM after 5 steps; rank 0 wrote its report after 5 steps"
     assert (got.code, got.report["outcome"], got.report["reason"]) == (1, "killed", reason), got.text()
     assert reason in got.err, got.text()
 

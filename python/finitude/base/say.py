@@ -59,8 +59,8 @@ def width() -> int:
 
 
 def _to_new_line() -> str:
-    """Blanks that bring the cursor of a terminal to the beginning of a line, the next one where a progress bar stands
-    in its own: as many as a line has go into the next line from any column but the first."""
+    """Blanks that bring the cursor of a terminal to the beginning of a line, the next one where a progress bar is in
+    this one: as many as a line has go into the next line from any column but the first."""
     return " " * width() + "\r" if is_terminal() and os.environ.get("TERM") != "dumb" else ""
 
 

@@ -54,8 +54,9 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as e:  # a file of a run that may not be read, or that has gone meanwhile
         if os.environ.get("FINITUDE_DEBUG"):
             raise
+        name = os.fsdecode(e.filename) if isinstance(e.filename, (str, bytes)) and e.filename else argv[0]
         with standard_streams.guarded():
-            sys.stderr.write(f"finitude: {printable(os.fsdecode(e.filename or argv[0]))}: {e.strerror or e}\n")
+            sys.stderr.write(f"finitude: {printable(name)}: {e.strerror or e}\n")
         return EXIT_INPUT
 
 

@@ -1,5 +1,6 @@
 """What other tools logged of a training: trainer_state.json of Hugging Face, what its Trainer prints, metrics.csv of
-Lightning, TensorBoard's event files, lines of JSON. Only numbers by step are taken. The files are anyone's: bounded, never evaluated."""
+Lightning, TensorBoard's event files, lines of JSON. Only numbers by step are taken. The files are anyone's: bounded,
+never evaluated."""
 
 from __future__ import annotations
 
@@ -26,11 +27,12 @@ MOST_NAME = 200
 MOST_FILES = 64
 MOST_ENTRIES = 4096  # of a directory
 MOST_NESTED = 3  # levels of names in a record
+MOST_TRIED = 8  # beginnings of dictionaries in a printed line
 _NAMED_ONLY = "", "printed", "records"  # kinds of files that a directory may hold for other reasons
 _INNER_NOT = *_NAMED_ONLY, "trainer_state"
 _PRINTED = (".log", ".txt", ".out", ".err")  # names of files that hold what a program printed
 _STEPS = ("step", "global_step", "trainer/global_step", "_step", "iteration", "iter", "steps", "num_updates")
-_JSON_WORDS = {"nan": "NaN", "inf": "Infinity"}
+_JSON_WORDS = {"nan": "NaN", "inf": "Infinity", "None": "null", "True": "true", "False": "false"}
 _WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
 _ROLES = (
     ("lr", re.compile(r"(^|[/_. ])(lr|learning_rate|learning rate)($|[-/_. ])", re.IGNORECASE)),
@@ -141,21 +143,24 @@ def _step(record, before):
 def _enter(log, record, before):
     """One record of several quantities. Returns its step."""
     step = _step(record, before)
-    _enter_values(log, step, "", {key: value for key, value in record.items() if key not in _STEPS}, MOST_NESTED)
+    leaves = _leaves("", {key: value for key, value in record.items() if key not in _STEPS}, MOST_NESTED)
+    for name, value in itertools.islice(leaves, MOST_SERIES):
+        if value is None:
+            log.add_null(step, name)
+        elif (number := _number(value)) is not None:
+            log.add(step, name, number)
     return step
 
 
-def _enter_values(log, step, prefix, values, depth):
-    for key, value in list(values.items())[:MOST_SERIES]:
+def _leaves(prefix, values, depth):
+    """(name, value) of what is no dictionary."""
+    for key, value in values.items():
         if not isinstance(key, str):
             continue
-        if isinstance(value, dict):
-            if depth > 1:
-                _enter_values(log, step, f"{prefix}{key}.", value, depth - 1)
-        elif value is None:
-            log.add_null(step, prefix + key)
-        elif (number := _number(value)) is not None:
-            log.add(step, prefix + key, number)
+        if not isinstance(value, dict):
+            yield prefix + key, value
+        elif depth > 1:
+            yield from _leaves(f"{prefix}{key}.", value, depth - 1)
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
@@ -193,20 +198,30 @@ def _printed(log, file):
     """Lines with a dictionary in them, as the Trainer of Hugging Face prints: {'loss': 2.5, 'epoch': 0.1}."""
     step, good = -1, 0
     for line in _lines(file):
-        begin, end = line.find("{"), line.rfind("}")
-        if begin < 0 or end < begin:
-            continue
-        text = re.sub(r"'[^'\"\\]*'", lambda quoted: f'"{quoted[0][1:-1]}"', line[begin : end + 1])
-        text = re.sub(r"(?<=[ :,])(-?)(nan|inf)(?=[ ,}])", lambda m: m[1] + _JSON_WORDS[m[2]], text)
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and any(_number(value) is not None for value in record.values()):
-            good += 1
-            step = _enter(log, record, step)
+        for record in _dictionaries(line):
+            if any(_number(value) is not None for value in record.values()):
+                good += 1
+                step = _enter(log, record, step)
     if not good:
         raise Unreadable(f"{log.path} holds no line with numbers by name, as {{'loss': 2.5, 'epoch': 0.1}}")
+
+
+def _dictionaries(line):
+    """Those that are printed in a line, as Python or JSON writes them; MOST_TRIED beginnings are looked at."""
+    if "{" not in line:
+        return
+    text = re.sub(r"'[^'\"\\]*'", lambda quoted: f'"{quoted[0][1:-1]}"', line)
+    text = re.sub(r"(?<=[ :,])(-?)(nan|inf|None|True|False)(?=[ ,}])", lambda m: m[1] + _JSON_WORDS[m[2]], text)
+    decoder, at = json.JSONDecoder(), text.find("{")
+    for _ in range(MOST_TRIED):
+        if at < 0:
+            return
+        try:
+            record, end = decoder.raw_decode(text, at)
+            yield record
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = text.find("{", end)
 
 
 def _trainer_state(log, file):

@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _native
 from ..program.tensor_stats import listed, statistic
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..base.types import Birth, Tensor
 
-MOST = 100_000  # nodes
+MOST = 20_000  # nodes
 MOST_NAMED = 6  # operations in one line, births in one answer
 DEEPEST = 16  # operations that are computed once more to know what one gave
 
@@ -31,15 +32,31 @@ class Reading(NamedTuple):
 
 
 def read(tensor: Tensor) -> Reading:
-    """Runs no hook of the program, and leaves the graph as it is."""
+    """Runs no hook of the program, and leaves the graph as it is. Operators that are computed once more are no part of
+    a step that is recorded, and have the dtypes that the graph says."""
+    observed = _native.observe_operators(False)
+    try:
+        with torch.no_grad(), torch._C._DisableAutocast(), _disable_current_modes():
+            return _read(tensor)
+    finally:
+        _native.observe_operators(observed)
+
+
+def _read(tensor):
     if tensor.grad_fn is None:
         return Reading([], [], [_without_graph(tensor)])
     graph = _Graph(tensor)
     births, seen, notes = [], [], []
     if graph.is_freed:
         notes.append("backward has been through its autograd graph and freed what that kept: ask before backward()")
+    if graph.is_cut:
+        notes.append(f"only the {MOST:,} operations nearest to it were read")
     for node, between, is_open in graph.origins():
         birth = graph.birth(node)
+        if birth["phase"] == "state" and not graph.is_unchanged(node):
+            seen.append(birth)
+            notes.append("the parameter holds it now: it may have been written since the forward pass")
+            continue
         if birth["phase"] != "forward":
             births.append(birth)
             continue
@@ -63,28 +80,38 @@ def read(tensor: Tensor) -> Reading:
 
 class _Graph:
     def __init__(self, tensor: Tensor):
-        self._root = tensor.grad_fn
+        self._root: Any = tensor.grad_fn
         self._values: dict[tuple[Any, int], Tensor | None] = {(tensor.grad_fn, tensor.output_nr): tensor}
         self._bad: dict[tuple[Any, int], bool] = {(tensor.grad_fn, tensor.output_nr): True}  # of outputs that are known
         self._operands: dict[Any, dict[str, Tensor]] = {}
-        self.is_freed = False
-        seen, todo = {self._root}, [self._root]
+        self._as_kept: set[int] = set()  # addresses of memory that the graph keeps and that was not written since
+        self._raw_names: dict[Any, list[str]] = {}  # of a class of nodes: attributes for what they keep
+        self.is_freed = self._was_written = False
+        seen: set[Any] = {self._root}
+        todo: list[Any] = [self._root]
         while todo and len(seen) < MOST:
             node = todo.pop()
             self._read_node(node)
             fresh = [n for n, _ in node.next_functions if n is not None and n not in seen]
             seen.update(fresh)
             todo += fresh
+        self.is_cut = bool(todo)  # there is more of it
+
+    def is_unchanged(self, leaf: Any) -> bool:
+        """Does that parameter hold what it held in the forward pass? False: that is not known. An optimizer steps
+        when a graph is freed; before that, the graph notices where what it keeps is written."""
+        return not self.is_freed and (not self._was_written or _address(_variable(leaf)) in self._as_kept)
 
     @functools.cached_property
     def _known_parameters(self):
         return _parameter_names()
 
     def _read_node(self, node):
-        if (variable := getattr(node, "variable", None)) is not None:
+        if (variable := _variable(node)) is not None:
             self._values[node, 0] = variable
             return
         kept = self._kept_by(node)
+        self._as_kept.update(map(_address, kept.values()))
         for value in kept.values():
             if value.grad_fn is not None:
                 self._values.setdefault((value.grad_fn, value.output_nr), value)
@@ -93,9 +120,10 @@ class _Graph:
     def _kept_by(self, node) -> dict[str, Tensor]:
         """{name: tensor} of what a node keeps, but where a hook of the program would have to bring it back."""
         found: dict[str, Any] = {}
-        for name in dir(node):
-            if not name.startswith("_raw_saved_"):
-                continue
+        kind = type(node)
+        if kind not in self._raw_names:
+            self._raw_names[kind] = [name for name in dir(kind) if name.startswith("_raw_saved_")]
+        for name in self._raw_names[kind]:
             short = name[len("_raw_saved_") :]
             try:
                 raw = getattr(node, name)
@@ -105,6 +133,7 @@ class _Graph:
                     found.update((f"saved {i}", one) for i, one in enumerate(node.saved_tensors))
             except RuntimeError as e:  # freed, or written to since
                 self.is_freed = self.is_freed or "second time" in str(e)
+                self._was_written = self._was_written or "inplace operation" in str(e)
         return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
 
     def _output_of(self, node, number, depth=0):
@@ -169,9 +198,8 @@ class _Graph:
 
     def _handed_in(self, node):
         """Tensors that it reads and that no operation of the graph made."""
-        writes = (
-            ("running_",) if getattr(node, "_saved_training", False) else ()
-        )  # those of a batch norm are its output
+        # Statistics that a batch norm in training mode writes are its output.
+        writes = ("running_",) if getattr(node, "_saved_training", False) else ()
         return {
             name: tensor
             for name, tensor in self._operands.get(node, {}).items()
@@ -186,7 +214,7 @@ class _Graph:
 
     def birth(self, node: Any) -> Birth:
         """That of a node which no bad value leads to through the graph."""
-        if (variable := getattr(node, "variable", None)) is not None:
+        if (variable := _variable(node)) is not None:
             name = self._known_parameters.get(id(variable), "a parameter")
             return _birth("state", "", name, {name: variable}, None)
         if data := self._bad_data(node):
@@ -200,10 +228,24 @@ class _Graph:
         while level:
             level = [n for one in level for n, _ in one.next_functions if n is not None and n not in seen]
             seen.update(level)
-            found = [names[id(n.variable)] for n in level if id(getattr(n, "variable", None)) in names]
+            found = [names[id(leaf)] for leaf in map(_variable, level) if id(leaf) in names]
             if found:
                 return list(dict.fromkeys(found))[:2]
         return []
+
+
+def _variable(node):
+    """The tensor without a history into which backward adds a gradient; None: it is another node. A function of the
+    program may have an attribute of that name."""
+    return node.variable if node.name() == "torch::autograd::AccumulateGrad" else None
+
+
+def _address(tensor):
+    """Of its memory; 0: it has none, as a wrapper of another tensor."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def _is_plain(raw):
@@ -212,7 +254,7 @@ def _is_plain(raw):
 
 
 def _word(node):
-    """ "log_softmax" of "LogSoftmaxBackward0"; None of what is no operator of torch, such as the program's functions."""
+    """ "log_softmax" of "LogSoftmaxBackward0"; None: it is no operator of torch, as a function of the program."""
     if (found := re.fullmatch(r"(\w+)Backward\d+", node.name())) is None:
         return None
     word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", found[1]).lower()
@@ -243,7 +285,9 @@ def _once_more(node, given):
     _Graph._with_known."""
     for one, known in given:
         schema, arguments = one._schema, {}
-        if schema.is_mutable or len(schema.returns) != 1 or torch.Tag.nondeterministic_seeded in one.tags:
+        if schema.is_mutable or torch.Tag.nondeterministic_seeded in one.tags:
+            continue
+        if [str(returned.type) for returned in schema.returns] != ["Tensor"]:
             continue
         try:
             for argument in schema.arguments:
@@ -251,12 +295,17 @@ def _once_more(node, given):
                     arguments[argument.name] = known[argument.name]
                 elif "Tensor" not in str(argument.type) and hasattr(node, f"_saved_{argument.name}"):
                     arguments[argument.name] = getattr(node, f"_saved_{argument.name}")
-            if len(arguments) == len(schema.arguments):
-                with torch.no_grad():
-                    return one(**arguments)
+            if len(arguments) == len(schema.arguments) and _is_of(node, made := one(**arguments)):
+                return made
         except (RuntimeError, TypeError, ValueError, IndexError):  # it was another overload, or it is freed
             continue
     return None
+
+
+def _is_of(node, made):
+    """Has it the shape and dtype that this node gave?"""
+    known = getattr(node, "_input_metadata", None)
+    return not known or (tuple(known[0].shape), known[0].dtype) == (tuple(made.shape), made.dtype)
 
 
 def _parameter_names():

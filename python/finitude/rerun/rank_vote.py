@@ -208,8 +208,8 @@ class _Rings:
 
 
 def part(vote: Vote | None) -> None:
-    """Before this rank ends the program, and its launcher the others: those that are in this alarm, whether they run the
-    step again or not, have reported."""
+    """Before this rank ends the program, and its launcher the others: those that are in this alarm have reported,
+    whether they run the step again or not."""
     if vote is not None and not _left:
         vote.part()
 

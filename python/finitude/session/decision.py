@@ -66,7 +66,8 @@ class Decision:
         may_run = rerun_wanted and where == "window" and bool(ways)
         may_vote = (may_run or others_vote) and session.config.level == "gate" and session.part(ranks.several)
         vote = session.part(session.ballot.vote_on, optimizer, alarm) if may_vote else None
-        session.second_run.join(vote)
+        if vote is not session.second_run.vote:
+            session.second_run.join(vote)
         if vote and not may_run:
             session.part(vote.cast, "it cannot run this step again in place")
             vote = None

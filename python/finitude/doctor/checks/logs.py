@@ -36,7 +36,8 @@ def first_non_finite(log):
         if series.role in ("loss", "gradient") and series.nulls >= max(NULLS, 2 * series.longest_nulls):
             yield warn(
                 f"{series.name} is null from step {series.null_since} to the end, in {series.nulls} records; the last "
-                f"number is {series.values[-1]:.5g} at step {series.steps[-1]}: JSON has no NaN, for which many write null",
+                f"number is {series.values[-1]:.5g} at step {series.steps[-1]}: JSON has no NaN, for which many write "
+                "null",
                 "finitude run says whether it is NaN, and where it is born",
                 None,
                 name=series.name,
