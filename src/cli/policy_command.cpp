@@ -119,7 +119,7 @@ int policy_command(const PolicyWords& words, const Console& console) {
   std::string wrong;
   if (!first || *first == decide::Policy::kLowerRate)
     wrong = "--on-alarm takes stop, skip, warn, raise or rollback, not '" + words.on_alarm + "'";
-  else if (!policies)
+  else if (!policies || std::ranges::find(*policies, decide::Policy::kWarn) != policies->end())
     wrong = "--then takes skip, lower-rate, rollback, stop and raise, with commas, not '" + words.then + "'";
   else if (!words.max_bad_share.empty() && !decide::parse_share(words.max_bad_share, &limits))
     wrong = "--max-bad-share takes a share, or a share of a number of steps: 0.05 or 0.05/200, not '" +

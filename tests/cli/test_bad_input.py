@@ -271,6 +271,7 @@ USAGE_OF_WORDS = {
     "a key that is not changed": (["ctl", "lr=1"], "'lr'"),
     "a policy of the past": (["policy", "--on-alarm", "skp"], "rollback, not 'skp'"),
     "a policy that follows of the past": (["policy", "--then", "skip,warm"], "not 'skip,warm'"),
+    "a policy that nothing follows": (["policy", "--then", "skip,warn"], "not 'skip,warn'"),
     "a share of the past": (["policy", "--max-bad-share", "5%"], "not '5%'"),
 }
 
