@@ -207,6 +207,7 @@ class Judge {
     root.distance = d;
     root.bound = own_bound(d);
     root.of = ta;
+    if (ta.name.empty()) root.of.name = tb.name;  // a dump of an older version has none
     if (ta.source == kNone && tb.source == kNone) {
       if (!ta.name.empty() && ta.name != tb.name && !tb.name.empty()) {
         root.kind = Root::kWiring;

@@ -111,7 +111,7 @@ TEST(FpEnv, AnotherRoundingModeChangesNothing) {
 
 // A conversion of a signalling NaN would raise SIGFPE here.
 TEST(FpEnv, NothingTrapsInAHostThatTraps) {
-  if (!can_set(kTrap)) GTEST_SKIP() << "this processor does not trap";
+  if (!can_set(kTrap)) GTEST_SKIP() << "this processor raises no signal for a floating-point exception";
   std::mt19937_64 random(6);
   for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
     std::vector<unsigned char> data(1000 * element_size(dtype));

@@ -95,7 +95,7 @@ TEST_F(CudaScan, WaitingBesideACaptureLeavesItWhole) {
 TEST_F(CudaScan, TheCallersDeviceStaysCurrent) {
   int devices = 0;
   ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
-  if (devices < 2) GTEST_SKIP() << "one device only";
+  if (devices < 2) GTEST_SKIP() << "this machine has one device, which is always the current one";
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   set({});
   scan();
